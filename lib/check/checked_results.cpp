@@ -54,9 +54,8 @@ std::vector<Places> CheckedRecords::select(const std::vector<CellSelector>& sele
 
 CheckedResults::CheckedResults(const BoundsFile& bounds, const std::string& path)
     : path_(path), cells_(path, "cells"), layers_(path, "layers") {
-  rest_ = read_results(
-      path, [&](Json&& cell) { cells_.add(bounds, cell); },
-      [&](Json&& layer) { layers_.add(bounds, layer); });
+  rest_ = read_results(path, {.cell = [&](Json&& cell) { cells_.add(bounds, cell); },
+                              .layer = [&](Json&& layer) { layers_.add(bounds, layer); }});
 }
 
 CheckedResults::CheckedResults(const BoundsFile& bounds, const Json& results,

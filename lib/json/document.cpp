@@ -10,20 +10,15 @@
 
 #include "core/error.hpp"
 #include "core/shortened.hpp"
+#include "json/nesting.hpp"
 
 namespace kvbench {
 namespace {
 
 using nlohmann::json;
 
-// A sweep of 300,000 entries has some two million.
-constexpr std::size_t kMostValues = 4'000'000;
-// Members of an object, of which a sweep's has a dozen.
-constexpr std::size_t kMostMembers = 1024;
-// Bytes of a text or a number, which the parser holds three times, and of the space and comments
-// between two of them or signs, which it holds as well.
-constexpr std::size_t kLongestText = std::size_t{1} << 20;
-
+// Bytes that a document takes (json_bytes); 100,000 entries of three parameters take 90 million.
+constexpr std::size_t kMostMemory = std::size_t{128} << 20;
 // Builds the document as the parser walks through the text. The parser does not recurse, so nesting
 // costs nothing until it is refused here.
 class Builder : public nlohmann::json_sax<json> {
@@ -35,22 +30,32 @@ class Builder : public nlohmann::json_sax<json> {
   bool number_integer(number_integer_t value) override { return add(value); }
   bool number_unsigned(number_unsigned_t value) override { return add(value); }
   bool number_float(number_float_t value, const string_t&) override { return add(value); }
-  bool string(string_t& value) override { return add(std::move(value)); }
+  bool string(string_t& value) override {
+    memory_ += json_bytes::kText + value.size();
+    return add(std::move(value));
+  }
   bool binary(binary_t&) override { return false; }
 
-  bool start_object(std::size_t) override { return open(json::object()); }
-  bool start_array(std::size_t) override { return open(json::array()); }
+  bool start_object(std::size_t) override {
+    memory_ += json_bytes::kObject;
+    return open(json::object());
+  }
+  bool start_array(std::size_t) override {
+    memory_ += json_bytes::kList;
+    return open(json::array());
+  }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
 
   bool key(string_t& name) override {
     Level& level = open_.back();
     level.key = name;
-    if (level.members++ == kMostMembers) {
+    memory_ += json_bytes::kName + name.size();
+    if (level.members++ == kMostNames) {
       errors_.add(place_ + pointer(),
                   fmt::format("is not read: its object has {} members before it, more than any of "
                               "such a file",
-                              kMostMembers));
+                              kMostNames));
       return false;
     }
     level.repeated = !level.keys.insert(name).second;
@@ -90,9 +95,11 @@ class Builder : public nlohmann::json_sax<json> {
   }
 
   bool add(json value) {
-    if (++values_ > kMostValues) {
-      errors_.add(place_, fmt::format("has more than {} values; a sweep file gives ranges as axes",
-                                      kMostValues));
+    memory_ += json_bytes::kValue;
+    if (memory_ > kMostMemory) {
+      errors_.add(place_, fmt::format("takes more than {} MiB of memory; a sweep file gives ranges "
+                                      "as axes",
+                                      kMostMemory >> 20));
       return false;
     }
     if (open_.empty()) {
@@ -128,7 +135,7 @@ class Builder : public nlohmann::json_sax<json> {
   std::string place_;
   ErrorList& errors_;
   json document_;
-  std::size_t values_ = 0;
+  std::size_t memory_ = 0;
   std::vector<Level> open_;
   std::optional<std::pair<std::size_t, std::string>> syntax_error_;
 };

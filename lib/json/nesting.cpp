@@ -27,6 +27,7 @@ JsonExtent extent_of(std::string_view text) {
     at = text[at] == '"' ? behind_quotes(text, at)
                          : std::min(text.find_first_of(kSigns, at), text.size());
     extent.longest = std::max(extent.longest, at - begin);
+    if (text[begin] == '"') extent.memory += json_bytes::kText + (at - begin);
     if (at == text.size() || text[at] == '"') continue;
     const char sign = text[at++];
     if (sign == '[' || sign == '{') {
@@ -34,8 +35,14 @@ JsonExtent extent_of(std::string_view text) {
       names[std::min(level, kDeepestRecord)] = 0;
     }
     if ((sign == ']' || sign == '}') && level > 0) --level;
-    if (sign == '[' || sign == '{' || sign == ',') ++extent.values;
+    if (sign == '[' || sign == '{' || sign == ',') {
+      ++extent.values;
+      extent.memory += json_bytes::kValue;
+    }
+    if (sign == '[') extent.memory += json_bytes::kList + json_bytes::kValue;  // and its first
+    if (sign == '{') extent.memory += json_bytes::kObject;
     if (sign == ':') {
+      extent.memory += json_bytes::kName;
       extent.names = std::max(extent.names, ++names[std::min(level, kDeepestRecord)]);
     }
   }

@@ -7,11 +7,13 @@
 #include "results/read_results.hpp"
 
 namespace kvbench {
-FileRecords::FileRecords(std::string path, Kind kind) : path_(std::move(path)), kind_(kind) {
+FileRecords::FileRecords(std::string path, Kind kind, bool with_config)
+    : path_(std::move(path)), kind_(kind) {
   DistinctRecords cells(path_, "cells");
   DistinctRecords layers(path_, "layers");
-  rest_ = read_results(
-      path_, [&](Json&& cell) { cells.add(cell); }, [&](Json&& layer) { layers.add(layer); });
+  rest_ = read_results(path_, {.cell = [&](Json&& cell) { cells.add(cell); },
+                               .layer = [&](Json&& layer) { layers.add(layer); },
+                               .config = with_config});
   rest_.erase("cells");
   rest_.erase("layers");
 }
@@ -23,9 +25,9 @@ void FileRecords::visit(const std::function<void(const Json& record)>& each) con
     each(record);
   };
   if (kind_ == Kind::kCells) {
-    read_results(path_, visit_one, nullptr);
+    read_results(path_, {.cell = visit_one});
   } else {
-    read_results(path_, nullptr, visit_one);
+    read_results(path_, {.layer = visit_one});
   }
 }
 

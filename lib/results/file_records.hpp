@@ -15,9 +15,10 @@ class FileRecords {
 
   // Reads the file once. Throws InputError as read_results() does, and where a record is not one or
   // two are of the same cell, or layer.
-  FileRecords(std::string path, Kind kind);
+  // `with_config`: rest() has the sweep.
+  FileRecords(std::string path, Kind kind, bool with_config = false);
 
-  // The file's members without its cells and layers.
+  // The file's members without its cells, layers, summary and groups.
   const Json& rest() const { return rest_; }
 
   // Calls `each` with every record, in order, read anew. Throws InputError where the file

@@ -15,11 +15,12 @@ constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
 // Of a header, which has the sweep, and of a record.
 struct Most {
-  std::size_t bytes;
-  std::size_t values;
+  std::size_t bytes;   // of its line
+  std::size_t memory;  // once it is read
 };
-constexpr Most kHeader = {kLongestLine, 8'000'000};
-constexpr Most kRecord = {std::size_t{16} << 20, 1'000'000};
+// A header has a sweep that was resolved: names of labels and the values of axes, too.
+constexpr Most kHeader = {kLongestLine, std::size_t{208} << 20};
+constexpr Most kRecord = {std::size_t{16} << 20, kMostRecordMemory};
 
 constexpr const char* kSpace = " \t\r";
 
@@ -33,7 +34,7 @@ Json parse_or_discarded(std::string_view line, const Most& most) {
   }
   const JsonExtent extent = extent_of(line);
   if (extent.levels > kDeepestRecord || extent.names > kMostNames ||
-      extent.longest > kLongestText || extent.values > most.values) {
+      extent.longest > kLongestText || extent.memory > most.memory) {
     return discarded;
   }
   return Json::parse(line.begin(), line.end(), nullptr, false);
@@ -126,7 +127,7 @@ bool is_record(const Json& record) {
 
 JournalScan scan_journal(const AppendLog& log, const std::string& path, const std::string& remedy,
                          const std::function<void(Json&&, JournalLine)>& record,
-                         const std::function<void(const Json&)>& header) {
+                         const std::function<void(Json&&)>& take_header) {
   if (!log.is_regular()) throw InputError(path + ": is not a regular file; " + remedy);
   JournalScan scan;
   Runs runs(path, remedy, scan.provenance);
@@ -140,8 +141,11 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
           first != parsed.end() && first->is_array()) {
         for (const Json& run : *first) runs.add(run);
       }
-      scan.header = std::move(parsed);
-      if (header) header(scan.header);
+      if (take_header) {
+        take_header(std::move(parsed));
+      } else {
+        scan.header = std::move(parsed);
+      }
       return;
     }
     if (!is_record(parsed)) {

@@ -23,7 +23,8 @@ struct JournalLine {
 
 struct JournalScan {
   bool has_header = false;       // false: not one whole line (a new or torn journal)
-  Json header;                   // kind, schema_version, name, plan, shard, config, dumps, ..
+  Json header;                   // kind, schema_version, name, plan, shard, config, dumps, ..;
+                                 // null where it was handed over
   std::vector<Json> provenance;  // of every run that wrote to it, in order
   std::int64_t header_size = 0;  // bytes of the header line, its end included
   std::int64_t whole_size = 0;   // bytes up to the end of the last whole line
@@ -33,10 +34,11 @@ struct JournalScan {
 // Reads all of `log` from its beginning and calls `record(record, line)` for each whole
 // record in order. Throws InputError when the header is whole but is not a kvbench journal's of a
 // known version, when there are more runs than a journal may have, or the file is not a regular
-// one; `path` is for messages, `remedy` ends those. `header` is called before any record.
+// one; `path` is for messages, `remedy` ends those. `take_header`, where there is one, is handed
+// the header before any record.
 JournalScan scan_journal(const AppendLog& log, const std::string& path, const std::string& remedy,
                          const std::function<void(Json&&, JournalLine)>& record,
-                         const std::function<void(const Json&)>& header = {});
+                         const std::function<void(Json&&)>& take_header = {});
 
 // The record of a line that scan_journal named, as it was appended.
 Json read_record(const AppendLog& log, JournalLine line);

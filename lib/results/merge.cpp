@@ -104,8 +104,8 @@ void MergedJournals::add(const std::string& folder,
   Source source{folder, path, AppendLog(path, AppendLog::Access::kRead), {}};
   std::vector<Found> found;
   const char* remedy = "name the output folders of `kvbench run` of this version";
-  const auto header = [&](const Json& said) {
-    source.header = said;
+  const auto header = [&](Json&& said) {
+    source.header = std::move(said);
     take_plan(source, algorithms);
     found.resize(cells_.size() + layers_.size());
   };
@@ -144,7 +144,11 @@ void MergedJournals::take_plan(const Source& source,
   }
   const Json plan = header.value("plan", Json());
   const Json hash = plan.is_object() ? plan.value("hash", Json()) : Json();
-  plan_ = plan_from_document(header, hash.is_string() ? hash.get<std::string>() : "", source.path,
+  nlohmann::json document;  // what describes a plan, whatever else a header holds
+  for (const char* name : {"config", "dumps", "caches", "only", "device"}) {
+    if (header.contains(name)) document[name] = header[name];
+  }
+  plan_ = plan_from_document(document, hash.is_string() ? hash.get<std::string>() : "", source.path,
                              algorithms, memory_limit_);
   cells_.resize(plan_.cells.size());
   layers_.resize(plan_.layer_records.size());

@@ -23,19 +23,61 @@ namespace kvbench {
 namespace {
 
 using Event = Json::parse_event_t;
-using TakeRecord = std::function<void(Json&&)>;
 
 constexpr const char* kWanted = "name a results.json";
-// What a results file has below its root; what else a stranger's holds is not kept.
-constexpr std::array<std::string_view, 9> kMembers = {
-    "config", "provenance", "plan", "dumps", "caches", "cells", "layers", "groups", "summary"};
-// Values of members that grow with runs and files, not with cells; all of them are in memory.
-constexpr std::array<std::string_view, 4> kFew = {"provenance", "plan", "dumps", "caches"};
-constexpr std::size_t kMostOfFew = 400'000;
-constexpr std::size_t kMostOfOthers = 4'000'000;  // of config and groups: what a sweep may have
+// What a results file has below its root.
+enum class Member {
+  kCells,
+  kLayers,
+  kSummary,
+  kConfig,
+  kGroups,
+  kFew,     // what grows with runs and files, not with cells
+  kUnknown  // of which no objects and arrays are kept
+};
+
+Member member_named(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, Member>, 9> kNames = {{
+      {"cells", Member::kCells},
+      {"layers", Member::kLayers},
+      {"summary", Member::kSummary},
+      {"config", Member::kConfig},
+      {"groups", Member::kGroups},
+      {"provenance", Member::kFew},
+      {"plan", Member::kFew},
+      {"dumps", Member::kFew},
+      {"caches", Member::kFew},
+  }};
+  const auto* found = std::ranges::find(kNames, name, &std::pair<std::string_view, Member>::first);
+  return found == kNames.end() ? Member::kUnknown : found->second;
+}
+
+// Bytes that those take together (json_bytes), and the sweep.
+constexpr std::size_t kMostOfFew = std::size_t{96} << 20;
+constexpr std::size_t kMostOfConfig = std::size_t{208} << 20;
 // Objects and arrays that lie in one, below the records and entries that the members list: the
 // parser looks through all of them at the end of each.
 constexpr std::size_t kMostHeld = 10'000;
+
+// Bytes that an event of the parser adds to the memory of its document.
+std::size_t bytes_of(Event event, const Json& parsed) {
+  const auto letters = [&] {
+    const auto* text = parsed.get_ptr<const std::string*>();
+    return text == nullptr ? 0 : text->size();
+  };
+  switch (event) {
+    case Event::key:
+      return json_bytes::kName + letters();
+    case Event::array_start:
+      return json_bytes::kList + json_bytes::kValue;
+    case Event::object_start:
+      return json_bytes::kObject + json_bytes::kValue;
+    case Event::value:
+      return json_bytes::kValue + (parsed.is_string() ? json_bytes::kText + letters() : 0);
+    default:
+      return 0;
+  }
+}
 
 bool has_known_major(const Json& version) {
   return version.is_string() &&
@@ -91,10 +133,8 @@ class Elements {
 // One reading of one file.
 class Reader {
  public:
-  // Records for which there is no function are left out.
-  Reader(const std::string& path, const TakeRecord& cell, const TakeRecord& layer,
-         bool with_summary)
-      : path_(path), cell_(cell), layer_(layer), with_summary_(with_summary) {}
+  Reader(const std::string& path, const ResultsParts& parts, bool with_summary)
+      : path_(path), parts_(parts), with_summary_(with_summary) {}
 
   Json read() {
     Json results = parse();
@@ -145,20 +185,21 @@ class Reader {
     if (depth == 1) return enter_member(event, parsed);
     if (depth == 0) return true;
     if (is_left_out()) return false;
-    count_values(depth, event);
-    if (member_ == "config" && depth == 2 && !is_array_) {
-      if (event == Event::key) member_of_config_ = parsed.get<std::string>();
+    count(depth, event, parsed);
+    if (member_ == Member::kConfig && depth == 2 && !is_array_) {
+      if (event == Event::key) name_in_config_ = parsed.get<std::string>();
       is_array_of_config_ = event == Event::array_start;
     }
-    if (member_ == "config" && depth == 3 && is_array_of_config_ && ends(event)) {
-      of_config_.add(member_of_config_, std::move(parsed));
+    if (member_ == Member::kConfig && depth == 3 && is_array_of_config_ && ends(event)) {
+      of_config_.add(name_in_config_, std::move(parsed));
       return false;
     }
     if (depth != 2 || !is_array_ || !ends(event)) return true;
-    if (member_ == "cells" || member_ == "layers") {
-      if (is_readable_) (member_ == "cells" ? cell_ : layer_)(std::move(parsed));
-    } else {
-      elements_.add(member_, std::move(parsed));
+    if (const auto* take = taker(); take == nullptr) {
+      elements_.add(name_, std::move(parsed));
+    } else if (is_readable_) {
+      record_ = 0;
+      (*take)(std::move(parsed));
     }
     return false;
   }
@@ -176,36 +217,63 @@ class Reader {
 
   bool enter_member(Event event, const Json& parsed) {
     if (event == Event::key) {
-      member_ = parsed.get<std::string>();
-      is_few_ = std::ranges::find(kFew, member_) != kFew.end();
+      name_ = parsed.get<std::string>();
+      member_ = member_named(name_);
     }
     if (begins(event)) is_array_ = event == Event::array_start;
-    if (event == Event::value && member_ == "schema_version") {
+    if (event == Event::value && name_ == "schema_version") {
       is_readable_ = has_known_major(parsed);
     }
     return true;
   }
 
-  bool is_left_out() const {
-    if (member_ == "cells") return !cell_;
-    if (member_ == "layers") return !layer_;
-    if (member_ == "summary") return !with_summary_;
-    return std::ranges::find(kMembers, member_) == kMembers.end();
+  // What an element of the member goes to; null for members that are kept.
+  const std::function<void(Json&&)>* taker() const {
+    switch (member_) {
+      case Member::kCells:
+        return &parts_.cell;
+      case Member::kLayers:
+        return &parts_.layer;
+      case Member::kGroups:
+        return &parts_.group;
+      default:
+        return nullptr;
+    }
   }
 
-  void count_values(int depth, Event event) {
+  bool is_left_out() const {
+    switch (member_) {
+      case Member::kCells:
+      case Member::kLayers:
+      case Member::kGroups:
+        return !*taker();
+      case Member::kSummary:
+        return !with_summary_;
+      case Member::kConfig:
+        return !parts_.config;
+      case Member::kFew:
+        return false;
+      case Member::kUnknown:
+        return true;
+    }
+    return true;
+  }
+
+  void count(int depth, Event event, const Json& parsed) {
     if (begins(event)) {
       const auto level = static_cast<std::size_t>(depth);
       held_[level] = 0;
-      if (depth > (member_ == "config" ? 3 : 2) && ++held_[level - 1] > kMostHeld) {
-        refuse("/{} has more than {} objects in one array", member_, kMostHeld);
+      if (depth > (member_ == Member::kConfig ? 3 : 2) && ++held_[level - 1] > kMostHeld) {
+        refuse("/{} has more than {} objects in one array", name_, kMostHeld);
       }
     }
-    if (!ends(event) || !(is_few_ || member_ == "config" || member_ == "groups")) return;
-    const std::size_t most = is_few_ ? kMostOfFew : kMostOfOthers;
-    if (++(is_few_ ? few_ : others_) > most) {
-      refuse("/{} has more than {} values", member_, most);
-    }
+    const auto add = [&](std::size_t& bytes, std::size_t most) {
+      bytes += bytes_of(event, parsed);
+      if (bytes > most) refuse("/{} takes more than {} MiB of memory", name_, most >> 20);
+    };
+    if (member_ == Member::kFew) add(few_, kMostOfFew);
+    if (member_ == Member::kConfig) add(config_, kMostOfConfig);
+    if (taker() != nullptr) add(record_, kMostRecordMemory);
   }
 
   void check(const Json& results) const {
@@ -228,33 +296,36 @@ class Reader {
   }
 
   const std::string& path_;
-  const TakeRecord& cell_;
-  const TakeRecord& layer_;
+  const ResultsParts& parts_;
   bool with_summary_;
 
-  std::string member_;  // of the root, in which the parser is
-  bool is_few_ = false, is_array_ = false;
-  std::string member_of_config_;
+  std::string name_;  // of the member of the root in which the parser is
+  Member member_ = Member::kUnknown;
+  bool is_array_ = false;
+  std::string name_in_config_;
   bool is_array_of_config_ = false;
   bool is_readable_ = true;  // its schema version, where that was read
   std::array<std::size_t, kDeepestRecord + 1> names_ = {}, held_ = {};  // by depth
-  std::size_t few_ = 0, others_ = 0;                                    // values
+  std::size_t few_ = 0, config_ = 0, record_ = 0;                       // bytes
   Elements elements_, of_config_;
 };
 
 }  // namespace
 
-Json read_results(const std::string& path, const TakeRecord& cell, const TakeRecord& layer) {
-  return Reader(path, cell, layer, false).read();
+Json read_results(const std::string& path, const ResultsParts& parts) {
+  return Reader(path, parts, false).read();
 }
 
 Json read_results(const std::string& path) {
-  Json cells = Json::array(), layers = Json::array();
-  const TakeRecord keep_cell = [&](Json&& cell) { cells.push_back(std::move(cell)); };
-  const TakeRecord keep_layer = [&](Json&& layer) { layers.push_back(std::move(layer)); };
-  Json results = Reader(path, keep_cell, keep_layer, true).read();
+  Json cells = Json::array(), layers = Json::array(), groups = Json::array();
+  const ResultsParts all = {.cell = [&](Json&& cell) { cells.push_back(std::move(cell)); },
+                            .layer = [&](Json&& layer) { layers.push_back(std::move(layer)); },
+                            .group = [&](Json&& group) { groups.push_back(std::move(group)); },
+                            .config = true};
+  Json results = Reader(path, all, true).read();
   results["cells"] = std::move(cells);
   if (results.contains("layers")) results["layers"] = std::move(layers);
+  if (results.contains("groups")) results["groups"] = std::move(groups);
   return results;
 }
 

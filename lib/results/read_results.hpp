@@ -12,10 +12,17 @@ namespace kvbench {
 // major schema version, or has more than any that kvbench writes.
 Json read_results(const std::string& path);
 
-// The same, record by record: each cell goes to `cell`, and each record of a whole layer to
-// `layer`, as it is read, before the end of the file is; where a function is empty, such records
-// are left out. What is returned has none of them, and no summary.
-Json read_results(const std::string& path, const std::function<void(Json&&)>& cell,
-                  const std::function<void(Json&&)>& layer);
+// What is wanted of a file whose size is that of a sweep.
+struct ResultsParts {
+  // Called with each cell, record of a whole layer, or group (a stream with the times that it took)
+  // as it is read, before the end of the file is. Where a function is empty, these are left out.
+  std::function<void(Json&&)> cell = {};
+  std::function<void(Json&&)> layer = {};
+  std::function<void(Json&&)> group = {};
+  bool config = false;  // the sweep
+};
+
+// The same without what is not wanted. What is returned has no records, groups or summary.
+Json read_results(const std::string& path, const ResultsParts& parts);
 
 }  // namespace kvbench

@@ -1,5 +1,6 @@
 #include "results/results_file.hpp"
 
+#include <array>
 #include <filesystem>
 #include <map>
 #include <string_view>
@@ -13,6 +14,10 @@
 namespace kvbench {
 namespace {
 
+// Of the timing of an entry of `groups`.
+constexpr std::array<const char*, 3> kSeconds = {"read_seconds", "reference_seconds",
+                                                 "metrics_seconds"};
+
 // Of an entry of `groups`.
 std::string group_identity(const Json& group) {
   Json identity = Json::array();
@@ -22,30 +27,39 @@ std::string group_identity(const Json& group) {
   return to_line(identity);
 }
 
+// The seconds that a results file has of an entry of `groups`; null where it has none.
+Json seconds_of(const Json& group) {
+  if (!group.is_object()) return nullptr;
+  const Json timing = group.value("timing", Json());
+  if (!timing.is_object() || !timing.value("read_seconds", Json()).is_number()) return nullptr;
+  Json seconds;
+  for (const char* name : kSeconds) {
+    const Json value = timing.value(name, Json());
+    seconds[name] = value.is_number() ? value : Json();
+  }
+  return seconds;
+}
+
 // Adds the group timings of the results file at `path`; none where there is no such file, or none
 // that can be read, or it is of another plan.
 void add_earlier_timing(const std::string& path, const Plan& plan,
                         std::map<std::string, Json>& timing) {
   std::error_code problem;
   if (!std::filesystem::is_regular_file(path, problem)) return;
-  Json old;
+  std::map<std::string, Json> found;
+  const auto take_group = [&](const Json& group) {
+    if (Json seconds = seconds_of(group); !seconds.is_null()) {
+      found.emplace(group_identity(group), std::move(seconds));
+    }
+  };
   try {
-    old = read_results(path, nullptr, nullptr);
+    const Json old = read_results(path, {.group = take_group});
+    const Json of = old.value("plan", Json());
+    if (!of.is_object() || of.value("hash", Json()) != plan.hash) return;
   } catch (const InputError&) {
     return;
   }
-  if (!old.contains("plan") || !old["plan"].is_object() ||
-      old["plan"].value("hash", Json()) != plan.hash || !old.contains("groups") ||
-      !old["groups"].is_array()) {
-    return;
-  }
-  for (const Json& group : old["groups"]) {
-    if (!group.is_object() || !group.contains("timing") || !group["timing"].is_object() ||
-        group["timing"].value("read_seconds", Json()).is_null()) {
-      continue;
-    }
-    timing.emplace(group_identity(group), group["timing"]);
-  }
+  timing.merge(found);
 }
 
 // Shards that had KV heads of one group each timed theirs.
@@ -71,6 +85,8 @@ Json groups_json(const std::string& path, const Plan& plan,
     add_up(part, earlier);
   }
   add_earlier_timing(path, plan, earlier);
+  Json no_seconds;
+  for (const char* name : kSeconds) no_seconds[name] = nullptr;
   Json groups = Json::array();
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     const WorkGroup& group = plan.groups[g];
@@ -79,15 +95,12 @@ Json groups_json(const std::string& path, const Plan& plan,
                   {"layer", group.layer}};
     if (plan.tokens_vary) entry["tokens"] = group.shape.tokens;
     if (timing[g]) {
-      entry["timing"] = {{"read_seconds", timing[g]->read_seconds},
-                         {"reference_seconds", timing[g]->reference_seconds},
-                         {"metrics_seconds", timing[g]->metrics_seconds}};
+      entry["timing"] = {{kSeconds[0], timing[g]->read_seconds},
+                         {kSeconds[1], timing[g]->reference_seconds},
+                         {kSeconds[2], timing[g]->metrics_seconds}};
     } else {
       const auto found = earlier.find(group_identity(entry));
-      entry["timing"] = found != earlier.end() ? found->second
-                                               : Json{{"read_seconds", nullptr},
-                                                      {"reference_seconds", nullptr},
-                                                      {"metrics_seconds", nullptr}};
+      entry["timing"] = found != earlier.end() ? found->second : no_seconds;
     }
     groups.push_back(std::move(entry));
   }

@@ -41,8 +41,9 @@ struct Generated {
 Generated refused(std::string error) { return {{}, std::move(error)}; }
 
 Generated too_many(double count) {
-  return refused(fmt::format("gives {:.0f} values, more than the {} cells a sweep may have", count,
-                             kMaxCells));
+  return refused(
+      fmt::format("gives {:.0f} values, more than the {} that the axes of a sweep may have", count,
+                  kMaxAxisValues));
 }
 
 Generated range(double first, double last, double step) {
@@ -53,7 +54,7 @@ Generated range(double first, double last, double step) {
     return refused(
         fmt::format("is an empty axis: steps of {} from {} never reach {}", step, first, last));
   }
-  if (steps >= static_cast<double>(kMaxCells)) return too_many(steps + 1.0);
+  if (steps >= static_cast<double>(kMaxAxisValues)) return too_many(steps + 1.0);
   const double whole = std::nearbyint(steps);
   if (std::fabs(steps - whole) > 1e-9 * std::max(1.0, whole)) {
     const double below = first + std::floor(steps) * step;
@@ -96,7 +97,7 @@ Generated logspace(double lo, double hi, double count, Parameter::Kind kind) {
   if (!integral(count) || count < 1.0) {
     return refused("the count of a logspace must be an integer >= 1");
   }
-  if (count > static_cast<double>(kMaxCells)) return too_many(count);
+  if (count > static_cast<double>(kMaxAxisValues)) return too_many(count);
   if (count == 1.0 && lo != hi) return refused("a logspace with two ends has at least two values");
   const bool whole = kind == Parameter::Kind::kInteger ||
                      (kind == Parameter::Kind::kTokens && integral(lo) && integral(hi));

@@ -12,6 +12,7 @@
 #include "json/document.hpp"
 #include "json/file_kind.hpp"
 #include "json/input_file.hpp"
+#include "json/nesting.hpp"
 #include "json/pointer.hpp"
 #include "sweep/axis.hpp"
 #include "sweep/dump_paths.hpp"
@@ -30,6 +31,9 @@ using nlohmann::json;
 constexpr auto kLastSeed = static_cast<std::int64_t>(kSeedRange.maximum);
 constexpr const char* kWanted = "name a sweep file (JSON, configs/README.md)";
 constexpr const char* kPromptRows = "prompt";
+// Bytes that the sweep takes with all of its defaults (json_bytes). Journals have it in their
+// header, whose limit is higher (results/journal_scan.cpp).
+constexpr std::size_t kMostResolved = std::size_t{160} << 20;
 constexpr auto kMaxSeeds = static_cast<std::int64_t>(kSeedCountRange.maximum);
 
 // Reads the file key by key into `config` and, beside it, `config.resolved`.
@@ -314,8 +318,11 @@ class Reader {
     }
     resolved_["algorithms"] = json::array();
     double points_left = static_cast<double>(kMaxCells);
-    double cells = 0.0;  // on one stream
+    double cells = 0.0;     // on one stream
+    Index axis_values = 0;  // beyond one of each axis
+    std::size_t memory = extent_of(resolved_.dump()).memory;
     for (std::size_t i = 0; i < given->size(); ++i) {
+      if (errors_.is_full()) return;
       auto read = read_entry((*given)[i], algorithms, storages_, child("/algorithms", i), folder,
                              points_left, errors_);
       config_.wheres.emplace_back(child(read.entry.pointer, "where"), read.entry.where);
@@ -323,6 +330,22 @@ class Reader {
       points_left -= static_cast<double>(read.entry.points()) *
                      static_cast<double>(read.entry.storages.size());
       cells += read.entry.cells(config_.seeds.size());
+      for (const auto& axis : read.entry.axes) {
+        axis_values += static_cast<Index>(axis.second.size()) - 1;
+      }
+      memory += extent_of(read.resolved.dump()).memory;
+      if (axis_values > kMaxAxisValues) {
+        errors_.add("/algorithms", fmt::format("has more than {} values on its axes; shorten one",
+                                               kMaxAxisValues));
+        return;
+      }
+      if (memory > kMostResolved) {
+        errors_.add("/algorithms",
+                    fmt::format("makes a sweep of more than {} MiB of memory, its defaults filled "
+                                "in, with entry {} of {}; give ranges as axes, or split it",
+                                kMostResolved >> 20, i, given->size()));
+        return;
+      }
       config_.entries.push_back(std::move(read.entry));
       resolved_["algorithms"].push_back(std::move(read.resolved));
     }

@@ -17,6 +17,8 @@ namespace kvbench {
 
 // A sweep of more cells than this is an error.
 inline constexpr Index kMaxCells = 10'000'000;
+// So are more values than this on the axes of its algorithms together: they are in memory.
+inline constexpr Index kMaxAxisValues = 1'000'000;
 
 // Which layers, heads or sequences; none = all.
 struct Selection {

@@ -309,8 +309,21 @@ class InputFiles(Folder):
         path.write_text(json.dumps({"schema_version": 1, "name": "n", "dumps": ["d.h5"], "algorithms": [
             {"algorithm": f"exac{i}"} for i in range(300_000)]}))
         self.assert_refused(self.within_limits("plan", "--config", path), "unknown algorithm exac0")
+        path.write_text(json.dumps({"schema_version": 1, "name": "n", "dumps": ["d.h5"], "algorithms": [
+            {"algorithm": "keyformer", "params": {"budget": 8 + i % 1000, "gen_len": 1 + i // 1000}}
+            for i in range(100_000)]}))
+        self.assert_refused(self.within_limits("plan", "--config", path),
+                            "/algorithms: makes a sweep of more than 160 MiB of memory")
+        for axis in ({"range": [1, 3_000_000, 1]}, {"logspace": [1, 2, 3_000_000]}):
+            path.write_text(json.dumps({"schema_version": 1, "name": "n", "dumps": ["d.h5"], "algorithms": [
+                {"algorithm": "keyformer", "params": {"budget": 8, "tau_init": axis}}]}))
+            self.assert_refused(self.within_limits("plan", "--config", path), "gives 3000000 values, more than the 1000000")
+        path.write_text(json.dumps({"schema_version": 1, "name": "n", "dumps": ["d.h5"], "algorithms": [
+            {"algorithm": "keyformer", "params": {"budget": 8, "gen_len": i + 1, "tau_init": {"range": [1, 600_000, 1]}}}
+            for i in range(2)]}))
+        self.assert_refused(self.within_limits("plan", "--config", path), "more than 1000000 values on its axes")
         path.write_text('{"seeds": [' + "1," * 10_000_000 + "1]}")
-        self.assert_refused(self.within_limits("plan", "--config", path), "more than 4000000 values")
+        self.assert_refused(self.within_limits("plan", "--config", path), "takes more than 128 MiB of memory")
         for place in ("label", "algorithm", "dump", "key"):
             long = "x" * 100_000_000
             entry = {"algorithm": "exact", **({place: long} if place in ("label", "algorithm") else {})}

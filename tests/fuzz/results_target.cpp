@@ -64,7 +64,7 @@ void export_all(const FileRecords& records) {
 void compare_with_itself() {
   const CompareRules rules{.metrics = CompareRules::default_metrics()};
   ComparedResults results(rules.all_metrics(), path());
-  read_results(path(), [&](Json&& cell) { results.add(cell); }, nullptr);
+  read_results(path(), {.cell = [&](Json&& cell) { results.add(cell); }});
   const Comparison comparison = compare_results(results, results, rules);
   promise(comparison.passed(), "results are worse than themselves");
   promise(comparison.only_a.empty() && comparison.only_b.empty(), "a cell without its like");

@@ -103,6 +103,26 @@ TEST_CASE("an object of more than 1024 members is refused at the next") {
   CHECK(errors.messages()[1].size() < 10'000);
 }
 
+TEST_CASE("a document that would take more than 128 MiB of memory is not read on") {
+  const auto errors_of_list = [](const std::string& element, std::size_t count) {
+    std::string text = "[0";
+    for (std::size_t i = 0; i < count; ++i) text += "," + element;
+    ErrorList errors;
+    parse_document(text + "]", "f.json", errors);
+    return errors.messages();
+  };
+  constexpr std::size_t kMost = std::size_t{128} << 20;
+  CHECK(errors_of_list("1", kMost / 32 - 10).empty());
+  for (const auto& [element, bytes] : {std::pair<std::string, std::size_t>{"1", 32},
+                                       {"[]", 64},
+                                       {"{}", 96},
+                                       {R"({"a":"b"})", 274}}) {
+    const auto errors = errors_of_list(element, kMost / bytes + 10);
+    REQUIRE(errors.size() == 1);
+    CHECK(errors[0].find("takes more than 128 MiB of memory") != std::string::npos);
+  }
+}
+
 TEST_CASE("sets replace, make and append, in order") {
   ErrorList errors("a.json");
   json document = {{"list", {1, 2}}, {"a/b", 1}};

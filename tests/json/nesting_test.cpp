@@ -26,6 +26,15 @@ TEST_CASE("levels are counted, closed ones no more, and brackets in quotes not")
   CHECK(extent_of("]]]]" + nested(2)).levels == 2);
 }
 
+TEST_CASE("the memory of a document is told from its signs, names and texts") {
+  using namespace json_bytes;
+  CHECK(extent_of("").memory == 0);
+  CHECK(extent_of("[1,2,3]").memory == kList + 4 * kValue);
+  CHECK(extent_of("[[],{}]").memory == 2 * (kList + 2 * kValue) + 2 * kValue + kObject);
+  CHECK(extent_of(R"({"ab":1})").memory == kValue + kObject + kName + kText + 4);
+  CHECK(extent_of(R"(["[,:{"])").memory == kList + 2 * kValue + kText + 6);
+}
+
 TEST_CASE("values are counted by what begins or parts them, outside of quotes") {
   CHECK(extent_of("[1,2,{\"a\":[]}]").values == 5);
   CHECK(extent_of(R"(["[[[,,,\",{"])").values == 1);

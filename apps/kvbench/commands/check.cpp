@@ -60,7 +60,7 @@ int suggest(const CheckOptions& options) {
     std::size_t index = 0;
     errors.gather([&] {
       const Json rest =
-          read_results(path, [&](Json&& cell) { suggestion.add(cell, index++, path); }, nullptr);
+          read_results(path, {.cell = [&](Json&& cell) { suggestion.add(cell, index++, path); }});
       warn_if_incomplete(rest, path);
     });
   }

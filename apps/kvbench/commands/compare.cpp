@@ -92,9 +92,9 @@ Compared compare(const CompareOptions& options) {
     File file{ComparedResults(metrics_of(of_cells), path),
               ComparedResults(metrics_of(of_layers), path, "layers")};
     errors.gather([&] {
-      const Json rest = read_results(
-          path, [&](Json&& cell) { file.cells.add(cell); },
-          [&](Json&& layer) { file.layers.add(layer); });
+      const Json rest =
+          read_results(path, {.cell = [&](Json&& cell) { file.cells.add(cell); },
+                              .layer = [&](Json&& layer) { file.layers.add(layer); }});
       warn_if_incomplete(rest, path);
     });
     return file;

@@ -315,7 +315,7 @@ int run(VerifyOptions options) {
   const auto memory_limit =
       static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
   ComputeDevice device(options.device);
-  const FileRecords records(options.results, FileRecords::Kind::kCells);
+  const FileRecords records(options.results, FileRecords::Kind::kCells, true);
   const Json& head = records.rest();
   SweepConfig config = sweep_of(head, options);
   OpenDumps dumps = open_dumps(
