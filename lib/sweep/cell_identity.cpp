@@ -37,19 +37,29 @@ GroupIdentity::GroupIdentity(const Plan& plan, const WorkGroup& group) {
   tokens_ = part("tokens");
 }
 
-Key128 GroupIdentity::id(const std::string& algorithm, const std::string& params, int kv_head,
-                         std::optional<std::uint32_t> seed, const Scope* scope,
-                         const std::string& storage) const {
+GroupIdentity::Cells GroupIdentity::cells(const PlannedCell& cell, const std::string& params,
+                                          const std::string& storage) const {
   std::string scoped;
-  if (scope != nullptr) {
-    scoped = fmt::format(",\"scope_kv_heads\":{},\"scope_layers\":{}", json(scope->kv_heads).dump(),
-                         json(scope->layers).dump());
+  if (cell.scope) {
+    scoped = fmt::format(",\"scope_kv_heads\":{},\"scope_layers\":{}",
+                         json(cell.scope->kv_heads).dump(), json(cell.scope->layers).dump());
   }
+  Cells cells;
+  cells.key_ =
+      fmt::format("{{\"algorithm\":\"{}\",{},\"kv_head\":{},{},\"params\":{},{}{},\"seed\":",
+                  cell.algorithm->id, device_to_element_bytes_, cell.kv_head, layer_, params,
+                  prompt_and_rows_, scoped);
+  cells.to_seed_ = cells.key_.size();
   const std::string stored = storage.empty() ? "" : fmt::format(",\"storage\":{}", storage);
-  return hash128(fmt::format(
-      "{{\"algorithm\":\"{}\",{},\"kv_head\":{},{},\"params\":{},{}{},\"seed\":{},{}{},{}}}",
-      algorithm, device_to_element_bytes_, kv_head, layer_, params, prompt_and_rows_, scoped,
-      seed ? std::to_string(*seed) : "null", sequence_, stored, tokens_));
+  cells.after_seed_ = fmt::format(",{}{},{}}}", sequence_, stored, tokens_);
+  return cells;
+}
+
+Key128 GroupIdentity::Cells::id(std::optional<std::uint32_t> seed) {
+  key_.resize(to_seed_);
+  key_ += seed ? std::to_string(*seed) : "null";
+  key_ += after_seed_;
+  return hash128(key_);
 }
 
 json params_json(const Params& params) {

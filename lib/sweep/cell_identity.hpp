@@ -14,13 +14,24 @@ namespace kvbench {
 // hash128(cell_key(..).dump()).
 class GroupIdentity {
  public:
+  // The cells of one point on one KV head, which differ in their seeds.
+  class Cells {
+   public:
+    Key128 id(std::optional<std::uint32_t> seed);
+
+   private:
+    friend class GroupIdentity;
+    std::string key_;  // to the seed, and behind that what id() put there last
+    std::size_t to_seed_ = 0;
+    std::string after_seed_;
+  };
+
   // `group` is complete but for its cells.
   GroupIdentity(const Plan& plan, const WorkGroup& group);
 
-  // `params`: params_json(..).dump(); `storage`: storage_json(..).dump(), empty: float.
-  Key128 id(const std::string& algorithm, const std::string& params, int kv_head,
-            std::optional<std::uint32_t> seed, const Scope* scope = nullptr,
-            const std::string& storage = "") const;
+  // `cell`: one of them, complete but for its seed and id; `params`: params_json(..).dump();
+  // `storage`: storage_json(..).dump(), empty: float.
+  Cells cells(const PlannedCell& cell, const std::string& params, const std::string& storage) const;
 
  private:
   std::string device_to_element_bytes_;

@@ -441,10 +441,10 @@ class Planner {
           const ReplayScope scope = entry.algorithm->replay_scope(*point.params);
           if (scope != ReplayScope::kHead) cell.scope = scope_of(group, entry, scope);
           const std::string path = only.keeps_all() ? "" : cell_path(plan_, cell);
+          auto ids = identity.cells(cell, point.text, point.storage_text);
           for (std::size_t s = 0; s < (point.randomised ? config_.seeds.size() : 1); ++s) {
             if (point.randomised) cell.seed = config_.seeds[s];
-            cell.id = identity.id(entry.algorithm->id, point.text, head, cell.seed,
-                                  cell.scope.get(), point.storage_text);
+            cell.id = ids.id(cell.seed);
             if (!only.keeps_all() && !only.keeps(cell.id, path)) continue;
             group.cells.push_back(plan_.cells.size());
             plan_.cells.push_back(cell);

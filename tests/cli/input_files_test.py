@@ -284,12 +284,12 @@ class InputFiles(Folder):
         path.write_bytes(b"\n" * 100_000_000)
         self.assert_refused(self.within_limits("compare", path, path), "a text, number or space of more than 1 MiB")
         path.write_text(text.replace('"provenance": [', f'"provenance": [{values},', 1))
-        self.assert_refused(self.within_limits("compare", path, path), "/provenance has more than 400000 values")
+        self.assert_refused(self.within_limits("compare", path, path), "/provenance takes more than 96 MiB of memory")
         path.write_text(f"[{values}]")
         self.assert_refused(self.within_limits("compare", path, path), "is not a kvbench results file")
         many = "{}," * 390_000
         path.write_text(text.replace('"dumps": [', f'"dumps": [{{"a": [{many} 0]}},', 1))  # of config
-        self.assert_refused(self.within_limits("compare", path, path), "/config has more than 10000 objects in one array")
+        self.assert_refused(self.within_limits("verify", path), "/config has more than 10000 objects in one array")
         for place in ('"dumps": [', '"provenance": ['):
             path.write_text(text.replace(place, f"{place}{many}", 1))
             self.assertEqual(self.within_limits("compare", path, path).returncode, 0)
@@ -309,11 +309,6 @@ class InputFiles(Folder):
         path.write_text(json.dumps({"schema_version": 1, "name": "n", "dumps": ["d.h5"], "algorithms": [
             {"algorithm": f"exac{i}"} for i in range(300_000)]}))
         self.assert_refused(self.within_limits("plan", "--config", path), "unknown algorithm exac0")
-        path.write_text(json.dumps({"schema_version": 1, "name": "n", "dumps": ["d.h5"], "algorithms": [
-            {"algorithm": "keyformer", "params": {"budget": 8 + i % 1000, "gen_len": 1 + i // 1000}}
-            for i in range(100_000)]}))
-        self.assert_refused(self.within_limits("plan", "--config", path),
-                            "/algorithms: makes a sweep of more than 160 MiB of memory")
         for axis in ({"range": [1, 3_000_000, 1]}, {"logspace": [1, 2, 3_000_000]}):
             path.write_text(json.dumps({"schema_version": 1, "name": "n", "dumps": ["d.h5"], "algorithms": [
                 {"algorithm": "keyformer", "params": {"budget": 8, "tau_init": axis}}]}))

@@ -227,6 +227,19 @@ TEST_CASE(
   CHECK(folder.errors(sweep(apart)).empty());
 }
 
+TEST_CASE("a sweep whose entries take too much memory with their defaults is not read to its end") {
+  const SweepFolder folder;
+  std::string text;
+  for (int i = 0; i < 160'000; ++i) {
+    text += (i == 0 ? "" : ", ") +
+            (R"({"algorithm": "snapkv", "params": {"budget": )" + std::to_string(100 + i) + "}}");
+  }
+  const auto errors = folder.errors(sweep(text));
+  REQUIRE(errors.size() == 1);
+  CHECK(errors[0].find("/algorithms: makes a sweep of more than 160 MiB of memory") !=
+        std::string::npos);
+}
+
 TEST_CASE("--set replaces, adds and appends before anything is checked") {
   const SweepFolder folder;
   const std::string text = sweep(entry("window", R"("budget": "wrong")"), R"("seeds": [1, 2])");
