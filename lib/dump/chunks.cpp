@@ -84,8 +84,8 @@ bool may_have(hid_t space, const Chunk& chunk) {
 struct Filter {
   H5Z_filter_t id = 0;
   unsigned flags = 0;
-  std::uint32_t first_value = 0;  // of the numbers that it was given; 0 without any
-  std::string name;               // "lzf (filter 32000)", "filter 300"
+  std::uint32_t value = 0;  // that it was given; 0 without one, or with several
+  std::string name;         // "lzf (filter 32000)", "filter 300"
 };
 
 // In the order in which they were applied.
@@ -101,7 +101,7 @@ std::vector<Filter> filters_of(const hdf5::Handle& properties) {
     if (id < 0) throw hdf5::Error(hdf5::last_error());
     const std::string_view text(name.data());
     filters.push_back(
-        {id, flags, values > 0 ? value : 0,
+        {id, flags, values == 1 ? value : 0,
          text.empty() ? fmt::format("filter {}", id) : fmt::format("{} (filter {})", text, id)});
   }
   return filters;
@@ -142,6 +142,9 @@ std::optional<std::string> refused_filters(const std::vector<Filter>& filters) {
                        times);
   }
   for (const Filter& filter : filters) {
+    if (filter.id == H5Z_FILTER_SHUFFLE && filter.value == 0) {
+      return "was shuffled by elements of no size; the file is damaged, copy or make it again";
+    }
     if (decoded_here(filter)) continue;
     if (filter.id < H5Z_FILTER_RESERVED) {  // one of HDF5's own
       return fmt::format("is compressed with {}; {}", filter.name, kRemedy);
@@ -265,7 +268,7 @@ std::optional<FilteredChunks> filtered_chunks(hid_t dataset) {
   for (const Filter& filter : filters) {
     const auto kind = decoded_here(filter);
     if (!kind) return std::nullopt;
-    out.filters.push_back({*kind, filter.first_value});
+    out.filters.push_back({*kind, filter.value});
   }
   if (out.filters.empty()) return std::nullopt;
   unsigned options = 0;

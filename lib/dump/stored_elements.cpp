@@ -9,7 +9,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kMostKept = 4096;  // chunks, however small
+constexpr std::size_t kMostKept = 4096;  // chunks, however small, but for those of a row
 
 // A chunk as it is stored, into room of its size.
 std::uint32_t read_chunk(hid_t dataset, const hsize_t* offset, std::vector<std::byte>& stored) {
@@ -53,7 +53,8 @@ const std::optional<FilteredChunks>& StoredElements::chunks() const {
 const std::vector<std::byte>& StoredElements::chunk_at(const Sizes& start) const {
   if (const auto found = kept_.find(start); found != kept_.end()) return found->second;
   const std::size_t most = std::max<std::size_t>(chunks_->kept_bytes / chunks_->bytes, 1);
-  while (kept_.size() >= std::min(most, kMostKept)) {
+  const std::size_t across = (size_[2] + chunks_->size[2] - 1) / chunks_->size[2];
+  while (kept_.size() >= std::min(most, std::max(kMostKept, across))) {
     kept_.erase(order_.front());
     order_.pop_front();
   }

@@ -366,14 +366,15 @@ void check_root(ErrorList& errors, hid_t root, DumpInfo& info) {
   }
 }
 
-// Elements of the tensors that streams are read from, and of projections.
+// Elements of the tensors that streams are read from, and of outputs. Projections do not count: those
+// of a model are the same for every sequence, and links.
 double elements_of(const LayerInfo& layer) {
   const auto of = [](auto heads, auto rows, auto columns) {
     return static_cast<double>(heads) * static_cast<double>(rows) * static_cast<double>(columns);
   };
-  return of(layer.kv_heads, layer.tokens, layer.d + layer.dv) +
+  return of(layer.kv_heads, layer.tokens, layer.d + (layer.value_in_key ? 0 : layer.dv)) +
          of(layer.query_heads, layer.query_rows + layer.repeat_rows, layer.d) +
-         of(layer.query_heads, layer.out_rows + layer.hidden, layer.dv);
+         of(layer.query_heads, layer.out_rows, layer.dv);
 }
 
 // Many small tensors that are compressed without end, or links to one tensor, come to more than

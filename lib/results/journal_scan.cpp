@@ -18,7 +18,7 @@ struct Most {
   std::size_t bytes;   // of its line
   std::size_t memory;  // once it is read
 };
-// A header has a sweep that was resolved: names of labels and the values of axes, too.
+// A header has a sweep that was resolved, of at most 48 MiB (sweep/config.cpp), and its dumps.
 constexpr Most kHeader = {kLongestLine, std::size_t{208} << 20};
 constexpr Most kRecord = {std::size_t{16} << 20, kMostRecordMemory};
 
@@ -100,11 +100,12 @@ std::int64_t for_each_line(const AppendLog& log,
   }
 }
 
-// `bytes`: of its line.
-void check_header(const Json& header, std::size_t bytes, const std::string& path,
+// `line`: without text where it is longer than any that a run writes.
+void check_header(const Json& header, std::string_view line, const std::string& path,
                   const std::string& remedy) {
   if (!header.is_object() || header.value("kind", Json()) != kJournalKind) {
-    const bool may_be_beyond = header.is_discarded() && bytes > kMostNames;
+    const bool may_be_beyond =
+        header.is_discarded() && (line.data() == nullptr || line.size() > kMostNames);
     throw InputError(path + ": is not a kvbench journal" +
                      (may_be_beyond ? ", or its header is beyond the limits of one; " : "; ") +
                      remedy);
@@ -134,7 +135,7 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
   scan.whole_size = for_each_line(log, [&](std::string_view text, std::int64_t offset) {
     Json parsed = parse_or_discarded(text, scan.has_header ? kRecord : kHeader);
     if (!scan.has_header) {
-      check_header(parsed, text.size(), path, remedy);
+      check_header(parsed, text, path, remedy);
       scan.has_header = true;
       scan.header_size = static_cast<std::int64_t>(text.size()) + 1;
       if (const auto first = parsed.find("provenance");

@@ -195,10 +195,10 @@ class Reader {
       return false;
     }
     if (depth != 2 || !is_array_ || !ends(event)) return true;
+    record_ = 0;
     if (const auto* take = taker(); take == nullptr) {
       elements_.add(name_, std::move(parsed));
     } else if (is_readable_) {
-      record_ = 0;
       (*take)(std::move(parsed));
     }
     return false;

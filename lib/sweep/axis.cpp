@@ -268,6 +268,10 @@ std::optional<Axis> listed(const json& given, const Parameter& parameter,
                "is an empty axis; list at least one value, or leave " + parameter.name + " out");
     return std::nullopt;
   }
+  if (given.size() > static_cast<std::size_t>(kMaxAxisValues)) {
+    errors.add(pointer, too_many(static_cast<double>(given.size())).error);
+    return std::nullopt;
+  }
   Axis axis{{}, pointer, false, true};
   axis.values.reserve(given.size());
   std::vector<std::size_t> places;  // of its values

@@ -119,7 +119,7 @@ class Planner {
                       const char* what, const std::string& pointer) {
     if (!wanted) return;
     for (std::size_t i = 0; i < wanted->size(); ++i) {
-      if (existing.count((*wanted)[i]) != 0) continue;
+      if (errors_.is_full() || existing.count((*wanted)[i]) != 0) continue;
       errors_.add(child(pointer, i), fmt::format("no dump has {0} {1}; expected one of {2}", what,
                                                  (*wanted)[i], listed(existing)));
     }
@@ -162,7 +162,7 @@ class Planner {
             continue;
           }
           if (config_.tokens.empty()) add_group(d, sequence, layer, 0, "/select/tokens");
-          for (std::size_t i = 0; i < config_.tokens.size(); ++i) {
+          for (std::size_t i = 0; i < config_.tokens.size() && !errors_.is_full(); ++i) {
             const bool listed = config_.resolved["select"]["tokens"].is_array();
             add_group(d, sequence, layer, config_.tokens[i],
                       listed ? child("/select/tokens", i) : "/select/tokens");

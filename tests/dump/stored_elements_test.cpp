@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <numeric>
 
 #include "dump/dump.hpp"
@@ -215,6 +217,36 @@ TEST_CASE("a chunk that differs from its checksum is refused") {
   CHECK(says(said_of_keys(path, {checksum}, zeros), {kKeys, "a chunk differs from its checksum"}));
   CHECK(says(said_of_keys(path, {checksum}, std::vector<std::byte>(3)),
              {kKeys, "a chunk lacks its checksum"}));
+}
+
+TEST_CASE("a shuffle by elements of no size is refused, not left out") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  write_small_dump(path);
+  edit(path, [](hid_t file) {
+    remove_link(file, kKeys);
+    const hdf5::Handle keys =
+        make(file, kKeys, {{2, 12, 4}, {1, 12, 4}, H5T_IEEE_F32LE, {shuffle, gzip}});
+    const std::vector<float> ones(2 * 12 * 4, 1.0F);
+    hdf5::check(H5Dwrite(keys.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, ones.data()));
+  });
+  CHECK(Dump(path).read_stream("text", 3, 1)->keys.back() == 1.0);
+  std::string bytes;
+  {
+    std::ifstream in(path, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const std::string name("shuffle\0", 8);  // and the bytes of an element behind it
+  int places = 0;
+  for (auto at = bytes.find(name); at != std::string::npos; at = bytes.find(name, at + 1)) {
+    if (bytes.substr(at + 8, 4) != std::string("\4\0\0\0", 4)) continue;
+    bytes[at + 8] = '\0';
+    ++places;
+  }
+  REQUIRE(places >= 1);
+  std::ofstream(path, std::ios::binary) << bytes;
+  CHECK(says(errors_of([&] { Dump dump(path); }),
+             {path, kKeys + ": was shuffled by elements of no size"}));
 }
 
 TEST_CASE("HDF5's other filters, and others with gzip, are refused with the remedy") {

@@ -198,6 +198,16 @@ TEST_CASE_FIXTURE(Output, "a place that cannot be written is an output error and
   CHECK_FALSE(std::filesystem::exists(folder.file("taken.tmp")));
 }
 
+TEST_CASE_FIXTURE(Output, "many records of a later version are no record without end") {
+  std::string text = R"({"kind": "kvbench.results", "schema_version": "2.0.0", "cells": [0)";
+  for (int i = 0; i < 60'000; ++i) text += R"(, {"a": ")" + std::string(500, 'x') + "\"}";
+  write_text(folder.file("r.json"), text + "]}");
+  CHECK_THROWS_WITH_AS(read_results(folder.file("r.json")),
+                       doctest::Contains("has schema version \"2.0.0\""), InputError);
+  CHECK_THROWS_WITH_AS(read_results(folder.file("r.json"), {.cell = [](Json&&) {}}),
+                       doctest::Contains("has schema version \"2.0.0\""), InputError);
+}
+
 TEST_CASE_FIXTURE(Output, "what is not a results file of a known version is refused") {
   CHECK_THROWS_WITH_AS(read_results(folder.file("none.json")), doctest::Contains("cannot open"),
                        InputError);

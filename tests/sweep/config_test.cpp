@@ -240,6 +240,19 @@ TEST_CASE("a sweep whose entries take too much memory with their defaults is not
         std::string::npos);
 }
 
+TEST_CASE("a sweep whose text would be longer than the header of a journal may be is refused") {
+  const SweepFolder folder;
+  std::string text;
+  for (int i = 0; i < 60; ++i) {
+    text += (i == 0 ? "" : ", ") + (R"({"algorithm": "exact", "label": ")" + std::to_string(i)) +
+            std::string(900'000, 'x') + "\"}";
+  }
+  const auto errors = folder.errors(sweep(text));
+  REQUIRE(!errors.empty());
+  CHECK(errors.back().find("/algorithms: makes a sweep of more than 48 MiB of text") !=
+        std::string::npos);
+}
+
 TEST_CASE("--set replaces, adds and appends before anything is checked") {
   const SweepFolder folder;
   const std::string text = sweep(entry("window", R"("budget": "wrong")"), R"("seeds": [1, 2])");
