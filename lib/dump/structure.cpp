@@ -366,8 +366,8 @@ void check_root(ErrorList& errors, hid_t root, DumpInfo& info) {
   }
 }
 
-// Elements of the tensors that streams are read from, and of outputs. Projections do not count: those
-// of a model are the same for every sequence, and links.
+// Elements of the tensors that streams are read from, and of outputs. Projections do not count:
+// those of a model are the same for every sequence, and links.
 double elements_of(const LayerInfo& layer) {
   const auto of = [](auto heads, auto rows, auto columns) {
     return static_cast<double>(heads) * static_cast<double>(rows) * static_cast<double>(columns);
