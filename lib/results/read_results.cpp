@@ -6,10 +6,10 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "core/file.hpp"
@@ -22,9 +22,8 @@
 namespace kvbench {
 namespace {
 
-using Event = Json::parse_event_t;
-
 constexpr const char* kWanted = "name a results.json";
+
 // What a results file has below its root.
 enum class Member {
   kCells,
@@ -55,39 +54,10 @@ Member member_named(std::string_view name) {
 // Bytes that those take together (json_bytes), and the sweep.
 constexpr std::size_t kMostOfFew = std::size_t{96} << 20;
 constexpr std::size_t kMostOfConfig = std::size_t{208} << 20;
-// Objects and arrays that lie in one, below the records and entries that the members list: the
-// parser looks through all of them at the end of each.
-constexpr std::size_t kMostHeld = 10'000;
-
-// Bytes that an event of the parser adds to the memory of its document.
-std::size_t bytes_of(Event event, const Json& parsed) {
-  const auto letters = [&] {
-    const auto* text = parsed.get_ptr<const std::string*>();
-    return text == nullptr ? 0 : text->size();
-  };
-  switch (event) {
-    case Event::key:
-      return json_bytes::kName + letters();
-    case Event::array_start:
-      return json_bytes::kList + json_bytes::kValue;
-    case Event::object_start:
-      return json_bytes::kObject + json_bytes::kValue;
-    case Event::value:
-      return json_bytes::kValue + (parsed.is_string() ? json_bytes::kText + letters() : 0);
-    default:
-      return 0;
-  }
-}
 
 bool has_known_major(const Json& version) {
   return version.is_string() &&
          version.get<std::string>().substr(0, 2) == std::string(kResultsSchema, 2);
-}
-
-bool begins(Event event) { return event == Event::object_start || event == Event::array_start; }
-
-bool ends(Event event) {
-  return event == Event::object_end || event == Event::array_end || event == Event::value;
 }
 
 // InputError for a file that is not complete JSON, with its kind if it can be recognised. `at`:
@@ -108,42 +78,61 @@ bool ends(Event event) {
   throw InputError(path + ": invalid JSON at byte " + std::to_string(at) + "; " + kWanted);
 }
 
-// Elements that the parser does not keep, by the name of their array: it looks through all that it
-// has at the end of each.
-class Elements {
- public:
-  void add(const std::string& name, Json&& element) {
-    kept_.try_emplace(name, Json::array()).first->second.push_back(std::move(element));
-  }
-
-  // Puts them back into the arrays of `object`, which the parser left empty. A name that came twice
-  // may be of something else by now.
-  void put_back(Json& object) {
-    if (!object.is_object()) return;
-    for (auto& [name, elements] : kept_) {
-      const auto found = object.find(name);
-      if (found != object.end() && found->is_array()) *found = std::move(elements);
-    }
-  }
-
- private:
-  std::map<std::string, Json> kept_;
-};
-
 // One reading of one file.
-class Reader {
+class Reader : public nlohmann::json_sax<Json> {
  public:
   Reader(const std::string& path, const ResultsParts& parts, bool with_summary)
       : path_(path), parts_(parts), with_summary_(with_summary) {}
 
   Json read() {
-    Json results = parse();
-    check(results);
-    elements_.put_back(results);
-    if (const auto config = results.find("config"); config != results.end()) {
-      of_config_.put_back(*config);
+    parse();
+    check();
+    return std::move(root_);
+  }
+
+  // What the parser calls for the parts of the text.
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override {
+    count(json_bytes::kText + value.size());
+    return add(std::move(value));
+  }
+  bool binary(binary_t&) override { return false; }  // JSON has none
+
+  bool start_object(std::size_t) override {
+    count(json_bytes::kObject);
+    return begin(Json::object());
+  }
+  bool start_array(std::size_t) override {
+    if (open_.empty()) refuse("is not a kvbench results file");
+    count(json_bytes::kList);
+    return begin(Json::array());
+  }
+  bool end_object() override { return end(); }
+  bool end_array() override { return end(); }
+
+  // An object looks through all of its names for each that it adds.
+  bool key(string_t& name) override {
+    if (++open_.back().names > kMostNames) {
+      refuse("has an object of more than {} members", kMostNames);
     }
-    return results;
+    count(json_bytes::kName + name.size());
+    name_ = std::move(name);
+    if (open_.size() == 1) {
+      member_ = member_named(name_);
+      member_name_ = name_;
+    }
+    return true;
+  }
+
+  bool parse_error(std::size_t, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    const auto* syntax = dynamic_cast<const Json::parse_error*>(&error);
+    if (syntax == nullptr) refuse("cannot be read ({})", error.what());
+    refuse_unreadable(path_, syntax->byte);
   }
 
  private:
@@ -153,7 +142,7 @@ class Reader {
                      kWanted);
   }
 
-  Json parse() {
+  void parse() {
     std::error_code ignored;
     if (std::filesystem::is_directory(path_, ignored)) {
       throw InputError(path_ + ": is a folder; name the results.json in it");
@@ -164,67 +153,60 @@ class Reader {
     BoundedInput input(in, kLongestText,
                        [&] { refuse("has a text, number or space of more than 1 MiB"); });
     try {
-      Json results = Json::parse(
-          input.begin(), input.end(),
-          [&](int depth, Event event, Json& parsed) { return is_kept(depth, event, parsed); });
-      // The parser takes a byte of value 0 for the end, and leaves the rest unread.
-      if (input.last() == '\0') refuse("has a byte of value 0 where its JSON ends");
-      return results;
+      Json::sax_parse(input.begin(), input.end(), this);
     } catch (const std::ios_base::failure&) {
       refuse("cannot be read: the system reports an error");
-    } catch (const Json::parse_error& error) {
-      refuse_unreadable(path_, error.byte);
-    } catch (const Json::exception& error) {
-      refuse("cannot be read ({})", error.what());
     }
+    // The parser takes a byte of value 0 for the end, and leaves the rest unread.
+    if (input.last() == '\0') refuse("has a byte of value 0 where its JSON ends");
   }
 
-  // What the parser asks of each of its events. Passes records on.
-  bool is_kept(int depth, Event event, Json& parsed) {
-    check_limits(depth, event);
-    if (depth == 1) return enter_member(event, parsed);
-    if (depth == 0) return true;
-    if (is_left_out()) return false;
-    count(depth, event, parsed);
-    if (member_ == Member::kConfig && depth == 2 && !is_array_) {
-      if (event == Event::key) name_in_config_ = parsed.get<std::string>();
-      is_array_of_config_ = event == Event::array_start;
+  template <class Value>
+  bool add(Value&& value) {
+    count(json_bytes::kValue);
+    if (is_left_out()) return true;
+    Json& added = put(std::forward<Value>(value));
+    if (open_.size() == 1 && member_name_ == "schema_version") {
+      is_readable_ = has_known_major(added);
     }
-    if (member_ == Member::kConfig && depth == 3 && is_array_of_config_ && ends(event)) {
-      of_config_.add(name_in_config_, std::move(parsed));
-      return false;
-    }
-    if (depth != 2 || !is_array_ || !ends(event)) return true;
-    record_ = 0;
-    if (const auto* take = taker(); take == nullptr) {
-      elements_.add(name_, std::move(parsed));
-    } else if (is_readable_) {
-      (*take)(std::move(parsed));
-    }
-    return false;
-  }
-
-  // The parser looks through all names of an object for each that it adds.
-  void check_limits(int depth, Event event) {
-    const auto level = static_cast<std::size_t>(depth);
-    if (level > kDeepestRecord) refuse("nests deeper than {} levels", kDeepestRecord);
-    if (level == 0 && event == Event::array_start) refuse("is not a kvbench results file");
-    if (event == Event::object_start) names_[level] = 0;
-    if (event == Event::key && ++names_[level - 1] > kMostNames) {
-      refuse("has an object of more than {} members", kMostNames);
-    }
-  }
-
-  bool enter_member(Event event, const Json& parsed) {
-    if (event == Event::key) {
-      name_ = parsed.get<std::string>();
-      member_ = member_named(name_);
-    }
-    if (begins(event)) is_array_ = event == Event::array_start;
-    if (event == Event::value && name_ == "schema_version") {
-      is_readable_ = has_known_major(parsed);
-    }
+    pass_on();
     return true;
+  }
+
+  bool begin(Json&& container) {
+    if (open_.size() == kDeepestRecord) refuse("nests deeper than {} levels", kDeepestRecord);
+    count(json_bytes::kValue);
+    open_.push_back({.value = is_left_out() ? nullptr : &put(std::move(container))});
+    return true;
+  }
+
+  bool end() {
+    const bool is_kept = open_.back().value != nullptr;
+    open_.pop_back();
+    if (is_kept) pass_on();
+    return true;
+  }
+
+  // Whether the parser is in an array whose elements go to a function.
+  bool is_in_list() const {
+    return open_.size() == 2 && taker() != nullptr && open_.back().value->is_array();
+  }
+
+  // Puts a value where the parser is. Valid until the next one of the same object or array.
+  Json& put(Json value) {
+    if (open_.empty()) return root_ = std::move(value);
+    if (is_in_list()) return element_ = std::move(value);
+    Json& parent = *open_.back().value;
+    if (!parent.is_array()) return parent[name_] = std::move(value);
+    parent.push_back(std::move(value));
+    return parent.back();
+  }
+
+  // Hands an element over that has come to its end.
+  void pass_on() {
+    if (!is_in_list()) return;
+    record_ = 0;
+    if (is_readable_) (*taker())(std::move(element_));
   }
 
   // What an element of the member goes to; null for members that are kept.
@@ -241,7 +223,11 @@ class Reader {
     }
   }
 
+  // Whether what comes next is below a member of the root that nobody wants. Of such a member an
+  // empty object or array is kept.
   bool is_left_out() const {
+    if (open_.size() < 2) return false;
+    if (open_.back().value == nullptr) return true;
     switch (member_) {
       case Member::kCells:
       case Member::kLayers:
@@ -259,55 +245,54 @@ class Reader {
     return true;
   }
 
-  void count(int depth, Event event, const Json& parsed) {
-    if (begins(event)) {
-      const auto level = static_cast<std::size_t>(depth);
-      held_[level] = 0;
-      if (depth > (member_ == Member::kConfig ? 3 : 2) && ++held_[level - 1] > kMostHeld) {
-        refuse("/{} has more than {} objects in one array", name_, kMostHeld);
-      }
-    }
-    const auto add = [&](std::size_t& bytes, std::size_t most) {
-      bytes += bytes_of(event, parsed);
-      if (bytes > most) refuse("/{} takes more than {} MiB of memory", name_, most >> 20);
+  // Counts bytes of memory that what comes next takes, if it is kept.
+  void count(std::size_t bytes) {
+    if (open_.size() < 2 || is_left_out()) return;
+    const auto add = [&](std::size_t& sum, std::size_t most) {
+      sum += bytes;
+      if (sum > most) refuse("/{} takes more than {} MiB of memory", member_name_, most >> 20);
     };
     if (member_ == Member::kFew) add(few_, kMostOfFew);
     if (member_ == Member::kConfig) add(config_, kMostOfConfig);
     if (taker() != nullptr) add(record_, kMostRecordMemory);
   }
 
-  void check(const Json& results) const {
-    if (!results.is_object() || results.value("kind", Json()) != kResultsKind ||
-        !results.contains("cells") || !results["cells"].is_array()) {
-      refuse_other_kind(results, "a results file", path_, kWanted);
+  void check() const {
+    if (!root_.is_object() || root_.value("kind", Json()) != kResultsKind ||
+        !root_.contains("cells") || !root_["cells"].is_array()) {
+      refuse_other_kind(root_, "a results file", path_, kWanted);
       refuse("is not a kvbench results file");
     }
-    const Json version = results.value("schema_version", Json());
+    const Json version = root_.value("schema_version", Json());
     if (!has_known_major(version)) {
       throw InputError(path_ + ": has schema version " + to_line(version) +
                        ", this program reads 1.x; run the sweep again with this version");
     }
-    const auto layers = results.find("layers");
-    if (layers != results.end() && !layers->is_array()) {
+    const auto layers = root_.find("layers");
+    if (layers != root_.end() && !layers->is_array()) {
       throw InputError(path_ +
                        ": /layers: must be an array of records of whole layers; write the file "
                        "anew with `kvbench run` or `kvbench merge`");
     }
   }
 
+  // An object or array that has begun and not ended.
+  struct Open {
+    Json* value;  // null where it is left out
+    std::size_t names = 0;
+  };
+
   const std::string& path_;
   const ResultsParts& parts_;
   bool with_summary_;
 
-  std::string name_;  // of the member of the root in which the parser is
+  Json root_, element_;
+  std::vector<Open> open_;
+  std::string name_;         // that came last
+  std::string member_name_;  // of the member of the root in which the parser is
   Member member_ = Member::kUnknown;
-  bool is_array_ = false;
-  std::string name_in_config_;
-  bool is_array_of_config_ = false;
-  bool is_readable_ = true;  // its schema version, where that was read
-  std::array<std::size_t, kDeepestRecord + 1> names_ = {}, held_ = {};  // by depth
-  std::size_t few_ = 0, config_ = 0, record_ = 0;                       // bytes
-  Elements elements_, of_config_;
+  bool is_readable_ = true;                        // its schema version, where that was read
+  std::size_t few_ = 0, config_ = 0, record_ = 0;  // bytes
 };
 
 }  // namespace
