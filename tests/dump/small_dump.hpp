@@ -8,13 +8,7 @@
 
 #include "dump/hdf5.hpp"
 #include "dump/writer.hpp"
-
-// Sanitizers have their own handlers of signals, keep what was freed, and reserve address space.
-#ifdef KVBENCH_SANITIZED
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
+#include "support/sanitized.hpp"
 
 // A folder that goes with the test.
 class TemporaryFolder {

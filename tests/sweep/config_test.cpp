@@ -6,6 +6,7 @@
 #include <fstream>
 #include <random>
 
+#include "support/sanitized.hpp"
 #include "sweep/plan.hpp"
 #include "sweep_folder.hpp"
 
@@ -214,8 +215,8 @@ TEST_CASE(
   CHECK(alone > 100);
 }
 
-TEST_CASE(
-    "hundred thousand entries, equal ones or of a layer each, are not compared pair by pair") {
+TEST_CASE("hundred thousand entries, equal ones or of a layer each, are not compared pair by pair" *
+          doctest::skip(kSanitized)) {
   const SweepFolder folder;
   std::string equal, apart;
   for (int i = 0; i < 100'000; ++i) {
@@ -227,7 +228,8 @@ TEST_CASE(
   CHECK(folder.errors(sweep(apart)).empty());
 }
 
-TEST_CASE("a sweep whose entries take too much memory with their defaults is not read to its end") {
+TEST_CASE("a sweep whose entries take too much memory with their defaults is not read to its end" *
+          doctest::skip(kSanitized)) {
   const SweepFolder folder;
   std::string text;
   for (int i = 0; i < 160'000; ++i) {
@@ -240,7 +242,8 @@ TEST_CASE("a sweep whose entries take too much memory with their defaults is not
         std::string::npos);
 }
 
-TEST_CASE("a sweep whose text would be longer than the header of a journal may be is refused") {
+TEST_CASE("a sweep whose text would be longer than the header of a journal may be is refused" *
+          doctest::skip(kSanitized)) {
   const SweepFolder folder;
   std::string text;
   for (int i = 0; i < 60; ++i) {
