@@ -77,6 +77,7 @@ struct ExactlyOneOf {
 // from it.
 class Params {
  public:
+  void reserve(std::size_t parameters) { entries_.reserve(parameters); }
   void set(const std::string& name, Value value);
   const Value* find(const std::string& name) const;  // nullptr if it does not apply
   const Value& at(const std::string& name) const;    // throws std::out_of_range there

@@ -29,14 +29,19 @@ std::string Hash128::hex() const {
   return Key128{hash.high64, hash.low64}.text();
 }
 
-std::string Key128::text() const {
+std::array<char, 32> Key128::digits() const {
   constexpr const char* kDigits = "0123456789abcdef";
-  std::string text(32, '0');
+  std::array<char, 32> digits;
   for (std::size_t i = 0; i < 16; ++i) {
-    text[i] = kDigits[(high >> (60 - 4 * i)) & 15];
-    text[16 + i] = kDigits[(low >> (60 - 4 * i)) & 15];
+    digits[i] = kDigits[(high >> (60 - 4 * i)) & 15];
+    digits[16 + i] = kDigits[(low >> (60 - 4 * i)) & 15];
   }
-  return text;
+  return digits;
+}
+
+std::string Key128::text() const {
+  const std::array<char, 32> all = digits();
+  return {all.data(), all.size()};
 }
 
 std::optional<Key128> Key128::from_text(std::string_view text) {

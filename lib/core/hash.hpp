@@ -1,6 +1,7 @@
 // Fixed hashes (xxHash): the same on every host, for identities that are written to files.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,6 +21,7 @@ struct Key128 {
   std::uint64_t low = 0;
 
   std::string text() const;
+  std::array<char, 32> digits() const;             // of the text
   operator std::string() const { return text(); }  // NOLINT(google-explicit-constructor)
   // None where `text` is not 32 hexadecimal digits in lower case.
   static std::optional<Key128> from_text(std::string_view text);

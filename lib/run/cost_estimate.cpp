@@ -37,10 +37,13 @@ std::uint64_t kind_of(const Plan& plan, const HeadCells& head) {
         static_cast<Index>(group.layer_records.size())}) {
     mix(static_cast<std::uint64_t>(number));
   }
-  for (const std::size_t c : head.cells) {
-    mix(reinterpret_cast<std::uintptr_t>(plan.cells[c].params.get()));
-    mix(reinterpret_cast<std::uintptr_t>(plan.cells[c].storage.get()));
-  }
+  plan.cells.for_each_setting(head.cells, [&](std::size_t first, std::size_t count) {
+    const PlannedCell cell = plan.cells[first];
+    if (cell.skip_reason) return;
+    mix(reinterpret_cast<std::uintptr_t>(cell.params.get()));
+    mix(reinterpret_cast<std::uintptr_t>(cell.storage.get()));
+    mix(count);
+  });
   return kind;
 }
 
@@ -48,18 +51,14 @@ std::vector<HeadCells> heads_of(const Plan& plan, const ShardSelection& selectio
   std::vector<HeadCells> heads;
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     if (!selection.groups[g]) continue;
-    std::map<int, HeadCells> of_group;
-    for (const std::size_t c : plan.groups[g].cells) {
-      if (plan.cells[c].skip_reason || !selection.has(plan.cells[c])) continue;
-      HeadCells& head = of_group[plan.cells[c].kv_head];
-      head.group = g;
-      head.kv_head = plan.cells[c].kv_head;
-      head.cells.push_back(c);
-    }
     const std::vector<double> work = head_multiply_adds(plan, plan.groups[g]);
-    for (auto& [index, head] : of_group) {
-      head.multiply_adds = work[static_cast<std::size_t>(index)];
-      heads.push_back(std::move(head));
+    for (const PlannedHead& head : plan.cells.heads(plan.groups[g].cells)) {
+      if (!selection.has(g, head.kv_head)) continue;
+      HeadCells to_time{head, 0, work[static_cast<std::size_t>(head.kv_head)]};
+      plan.cells.for_each_setting(head.cells, [&](std::size_t first, std::size_t count) {
+        if (!plan.cells[first].skip_reason) to_time.to_run += count;
+      });
+      if (to_time.to_run > 0) heads.push_back(to_time);
     }
   }
   return heads;

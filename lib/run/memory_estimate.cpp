@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "replay/visited_rows.hpp"
 #include "results/summary.hpp"
 #include "run/layer_gatherer.hpp"
+#include "run/shared_pieces.hpp"
 #include "storage/written_logits.hpp"
 
 namespace kvbench {
@@ -38,82 +38,76 @@ double cell_columns() {
                                  [](const Metric& metric) { return metric.of_row != nullptr; }));
 }
 
-// What the cells of one KV head share: matrices and nets, and per token sums of every query head
-// and two numbers more.
-double shared_bytes(const Plan& plan, const WorkGroup& group,
-                    const std::vector<std::size_t>& cells) {
-  const double per_token = 8.0 * static_cast<double>(group.shape.heads_per_kv + 2);
-  std::map<WorkKey, double> pieces;
-  for (const std::size_t c : cells) {
-    const PlannedCell& cell = plan.cells[c];
-    if (cell.scope) continue;
-    for (const SharedWork& piece : cell.algorithm->shared_work(*cell.params, group.shape,
-                                                               group.prompt, cell.seed_or_zero())) {
-      pieces[piece.key()] = piece.bytes() + per_token * static_cast<double>(group.shape.tokens);
-    }
-  }
-  double sum = 0.0;
-  for (const auto& [key, bytes] : pieces) sum += bytes;
-  return sum;
+// visit(cell, count) for each setting of these cells that runs: its first cell, and how many.
+template <class Visit>
+void for_each_to_run(const Plan& plan, const CellRange& cells, const Visit& visit) {
+  plan.cells.for_each_setting(cells, [&](std::size_t first, std::size_t count) {
+    const PlannedCell cell = plan.cells[first];
+    if (!cell.skip_reason) visit(cell, static_cast<double>(count));
+  });
+}
+
+// What the cells of one KV head share: matrices and nets, and sums per token.
+double shared_bytes(const Plan& plan, const WorkGroup& group, const CellRange& cells) {
+  SharedPieces pieces;
+  plan.cells.for_each_setting(cells, [&](std::size_t first, std::size_t count) {
+    if (!plan.cells[first].skip_reason) pieces.add(plan, group, first, count);
+  });
+  return pieces.bytes();
 }
 
 // What deciding for a whole scope takes at most, `stream` bytes of another head's stream included.
-double model_bytes(const Plan& plan, const WorkGroup& group, const std::vector<std::size_t>& cells,
+double model_bytes(const Plan& plan, const WorkGroup& group, const CellRange& cells,
                    double stream) {
   double most = 0.0;
-  for (const std::size_t c : cells) {
-    const PlannedCell& cell = plan.cells[c];
-    if (!cell.scope) continue;
+  for_each_to_run(plan, cells, [&](const PlannedCell& cell, double) {
+    if (!cell.scope) return;
     const auto streams =
         static_cast<Index>(cell.scope->layers.size() * cell.scope->kv_heads.size());
     const ScopeSize size{streams, group.shape.heads_per_kv, group.shape.d, group.prompt,
                          group.shape.tokens};
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
     most = std::max(most, stream + work.bytes(size));
-  }
+  });
   return most;
 }
 
 // What storages make of a stream: decoded keys and values, and values beside decoded ones, of one
 // storage at a time; where a cell's groups depend on what it holds, the same of each cell; and of
 // each cell at work, logits of its decoded keys for the next rows.
-double stored_bytes(const Plan& plan, const WorkGroup& group, const std::vector<std::size_t>& cells,
-                    double logits, int threads) {
-  const bool any = std::any_of(cells.begin(), cells.end(),
-                               [&](std::size_t c) { return plan.cells[c].storage != nullptr; });
-  if (!any) return 0.0;
+double stored_bytes(const Plan& plan, const WorkGroup& group, const CellRange& cells, double logits,
+                    int threads) {
   const auto n = static_cast<double>(group.shape.tokens);
   const auto d = static_cast<double>(group.shape.d);
   const auto dv = static_cast<double>(group.shape.dv);
+  double count = 0.0;
+  std::map<const Storage*, double> by_storage;
+  for_each_to_run(plan, cells, [&](const PlannedCell& cell, double seeds) {
+    count += seeds;
+    if (cell.storage) by_storage[cell.storage.get()] += seeds * 8.0 * n * (d + 3.0 * dv + 3.0);
+  });
+  if (by_storage.empty()) return 0.0;
   const double shared = 8.0 * n * (d + 3.0 * dv) + logits;
   const double of_row = 8.0 * n * static_cast<double>(group.shape.heads_per_kv);
   const double ahead = of_row * static_cast<double>(WrittenLogits::rows_at_once(group.shape));
   double of_cells = 0.0;
-  std::map<const Storage*, double> by_storage;
-  for (const std::size_t c : cells) {
-    const Storage* storage = plan.cells[c].storage.get();
-    if (storage != nullptr) by_storage[storage] += 8.0 * n * (d + 3.0 * dv + 3.0);
-  }
   for (const auto& [storage, bytes] : by_storage) of_cells = std::max(of_cells, bytes);
-  return shared + of_cells +
-         ahead * std::min(static_cast<double>(cells.size()), static_cast<double>(threads));
+  return shared + of_cells + ahead * std::min(count, static_cast<double>(threads));
 }
 
 // What the cells that replay caches hold of them: rows, and vectors as read and in the sketch.
-double cache_bytes(const Plan& plan, const WorkGroup& group,
-                   const std::vector<std::size_t>& cells) {
+double cache_bytes(const Plan& plan, const WorkGroup& group, const CellRange& cells) {
   double sum = 0.0;
-  for (const std::size_t c : cells) {
-    const PlannedCell& cell = plan.cells[c];
+  for_each_to_run(plan, cells, [&](const PlannedCell& cell, double count) {
     for (const auto& [name, value] : cell.params->entries()) {
       const auto* file = std::get_if<CacheParameter>(&value);
       if (file == nullptr) continue;
       const KeptHead* head = file->cache->find({group.sequence, group.layer, cell.kv_head});
       if (head == nullptr) continue;
       const auto vectors = static_cast<double>(head->d + head->dv);
-      sum += static_cast<double>(head->rows) * (kRowBytes + 16.0 * vectors);
+      sum += count * static_cast<double>(head->rows) * (kRowBytes + 16.0 * vectors);
     }
-  }
+  });
   return sum;
 }
 
@@ -134,30 +128,71 @@ struct SettingSize {
   std::size_t group = 0;
   int kv_head = -1;
 
-  void add(const PlannedCell& cell) {
+  void add(const PlannedCell& cell, Index count) {
     if (cell.group != group || cell.kv_head != kv_head) {
       ++units;
       of_head = 0;
     }
-    ++cells;
+    cells += count;
     group = cell.group;
     kv_head = cell.kv_head;
-    seeds = std::max(seeds, ++of_head);
+    of_head += count;
+    seeds = std::max(seeds, of_head);
   }
 };
+
+// Of the plan's settings, where settings of the same parameters and storage are one.
+std::vector<SettingSize> setting_sizes(const Plan& plan) {
+  std::map<std::pair<const Params*, const Storage*>, std::size_t> place;
+  std::vector<std::size_t> place_of;  // by setting of the plan
+  for (const PlannedSetting& setting : plan.cells.settings()) {
+    place_of.push_back(
+        place.try_emplace({setting.params.get(), setting.storage.get()}, place.size())
+            .first->second);
+  }
+  std::vector<SettingSize> sizes(place.size());
+  plan.cells.for_each_setting(
+      CellRange(0, plan.cells.size()), [&](std::size_t first, std::size_t count) {
+        const PlannedCell cell = plan.cells[first];
+        if (!cell.skip_reason) sizes[place_of[cell.setting]].add(cell, static_cast<Index>(count));
+      });
+  std::erase_if(sizes, [](const SettingSize& size) { return size.cells == 0; });
+  return sizes;
+}
+
+// The KV head of a group with most cells to run.
+struct FullestHead {
+  CellRange cells;
+  std::size_t to_run = 0;
+  bool every_row = false;  // that a cell of the group visits
+};
+
+FullestHead fullest_head(const Plan& plan, const WorkGroup& group) {
+  FullestHead fullest;
+  for (const PlannedHead& head : plan.cells.heads(group.cells)) {
+    double count = 0.0;
+    for_each_to_run(plan, head.cells, [&](const PlannedCell& cell, double seeds) {
+      count += seeds;
+      fullest.every_row =
+          fullest.every_row || visits_every_row(cell.algorithm->needs(*cell.params));
+    });
+    const auto to_run = static_cast<std::size_t>(count);
+    if (to_run > fullest.to_run) {
+      fullest.cells = head.cells;
+      fullest.to_run = to_run;
+    }
+  }
+  return fullest;
+}
 
 }  // namespace
 
 double estimate_results_bytes(const Plan& plan) {
-  std::map<std::pair<const Params*, const Storage*>, SettingSize> settings;
+  const std::vector<SettingSize> settings = setting_sizes(plan);
   double cells = 0.0;
-  for (const PlannedCell& cell : plan.cells) {
-    if (cell.skip_reason) continue;
-    settings[{cell.params.get(), cell.storage.get()}].add(cell);
-    cells += 1.0;
-  }
   double largest = 0.0;
-  for (const auto& [point, setting] : settings) {
+  for (const SettingSize& setting : settings) {
+    cells += static_cast<double>(setting.cells);
     largest = std::max(largest, Summary::entry_bytes(static_cast<double>(setting.units),
                                                      static_cast<double>(setting.seeds),
                                                      static_cast<double>(setting.cells)));
@@ -184,22 +219,12 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
   const auto heads_per_group = static_cast<double>(shape.heads_per_kv);
   const auto scored = static_cast<double>(group.rows.size());
 
-  std::map<int, std::vector<std::size_t>> cells_of_head;
-  bool every_row = false;
-  for (const std::size_t c : group.cells) {
-    const PlannedCell& cell = plan.cells[c];
-    if (cell.skip_reason) continue;
-    cells_of_head[cell.kv_head].push_back(c);
-    every_row = every_row || visits_every_row(cell.algorithm->needs(*cell.params));
-  }
-  if (cells_of_head.empty()) return 0.0;
-  const auto fullest = std::max_element(
-      cells_of_head.begin(), cells_of_head.end(),
-      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-  const auto most_cells = static_cast<double>(fullest->second.size());
+  const FullestHead fullest = fullest_head(plan, group);
+  if (fullest.to_run == 0) return 0.0;
+  const auto most_cells = static_cast<double>(fullest.to_run);
 
   const auto visited =
-      static_cast<double>(visited_rows(shape, group.prompt, group.rows, every_row).size());
+      static_cast<double>(visited_rows(shape, group.prompt, group.rows, fullest.every_row).size());
   const double stream =
       8.0 * (n * (d + dv) + heads_per_group * (n - static_cast<double>(shape.first_query)) * d +
              (shape.wo_v_l1 ? heads_per_group * n : 0.0) +
@@ -219,16 +244,14 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
     const double logits = std::min(visited * logits_of_row, std::max(most, logits_of_row));
     const auto all = static_cast<double>(cells);
     const double begun = visited * logits_of_row <= most ? std::min(all, at_work) : all;
-    return logits + stored_bytes(plan, group, fullest->second, logits, threads) + begun * cell;
+    return logits + stored_bytes(plan, group, fullest.cells, logits, threads) + begun * cell;
   };
   // A run that resumes may have few cells left.
-  const double rows_and_cells =
-      std::max(blocks_and_cells(fullest->second.size()),
-               blocks_and_cells(std::min(fullest->second.size(), kFewCells)));
+  const double rows_and_cells = std::max(blocks_and_cells(fullest.to_run),
+                                         blocks_and_cells(std::min(fullest.to_run, kFewCells)));
   return program_bytes(plan) + static_cast<double>(group.chunk_bytes) + streams + reference +
-         rows_and_cells + copies + shared_bytes(plan, group, fullest->second) +
-         cache_bytes(plan, group, fullest->second) +
-         model_bytes(plan, group, fullest->second, stream) +
+         rows_and_cells + copies + shared_bytes(plan, group, fullest.cells) +
+         cache_bytes(plan, group, fullest.cells) + model_bytes(plan, group, fullest.cells, stream) +
          LayerGatherer::bytes(group, std::min(layer_records, group.layer_records.size()), threads);
 }
 

@@ -15,9 +15,11 @@ double visible_tokens(const StreamShape& shape, const std::vector<Index>& rows) 
 
 std::vector<double> head_multiply_adds(const Plan& plan, const WorkGroup& group) {
   std::vector<double> cells(static_cast<std::size_t>(group.kv_heads), 0.0);
-  for (const std::size_t c : group.cells) {
-    if (!plan.cells[c].skip_reason) cells[static_cast<std::size_t>(plan.cells[c].kv_head)] += 1.0;
-  }
+  plan.cells.for_each_setting(group.cells, [&](std::size_t first, std::size_t count) {
+    const PlannedCell cell = plan.cells[first];
+    if (cell.skip_reason) return;
+    cells[static_cast<std::size_t>(cell.kv_head)] += static_cast<double>(count);
+  });
   const auto heads = static_cast<double>(
       std::count_if(cells.begin(), cells.end(), [](double count) { return count > 0.0; }));
   const auto d = static_cast<double>(group.shape.d);

@@ -28,9 +28,10 @@ ShardSelection select_shard(const Plan& plan, const std::string& shard) {
     selection.groups[g] = std::find(selection.heads[g].begin(), selection.heads[g].end(), true) !=
                           selection.heads[g].end();
   }
-  selection.cells = static_cast<std::size_t>(
-      std::count_if(plan.cells.begin(), plan.cells.end(),
-                    [&](const PlannedCell& cell) { return selection.has(cell); }));
+  selection.cells = 0;
+  for (const PlannedHead& head : plan.cells.heads()) {
+    if (selection.has(head.group, head.kv_head)) selection.cells += head.cells.size();
+  }
   return selection;
 }
 

@@ -19,9 +19,10 @@ struct ShardSelection {
   std::vector<bool> groups;  // per group of the plan, whether one of its heads is selected
   std::size_t cells = 0;     // of the selected heads
 
-  bool has(const PlannedCell& cell) const {
-    return heads[cell.group][static_cast<std::size_t>(cell.kv_head)];
+  bool has(std::size_t group, int kv_head) const {
+    return heads[group][static_cast<std::size_t>(kv_head)];
   }
+  bool has(const PlannedCell& cell) const { return has(cell.group, cell.kv_head); }
 };
 
 // `shard`: "2/3", or empty for all. Throws InputError.

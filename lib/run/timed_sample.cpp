@@ -20,6 +20,7 @@
 #include "results/record.hpp"
 #include "run/cache_files.hpp"
 #include "run/sample_rows.hpp"
+#include "run/shared_pieces.hpp"
 
 namespace kvbench {
 namespace {
@@ -37,14 +38,6 @@ constexpr std::size_t kMinCells = 8;
 // Cells whose outputs are projected at most: their number is proportional to the time.
 constexpr std::size_t kProjected = 4;
 
-// Evenly spaced cells, the middle one of each stretch.
-std::vector<std::size_t> spread(const std::vector<std::size_t>& cells, std::size_t count) {
-  std::vector<std::size_t> chosen;
-  for (std::size_t i = 0; i < count; ++i)
-    chosen.push_back(cells[(2 * i + 1) * cells.size() / (2 * count)]);
-  return chosen;
-}
-
 class Sampler {
  public:
   Sampler(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
@@ -54,11 +47,16 @@ class Sampler {
         group_(plan.groups[head.group]),
         head_(head),
         dump_(dumps[group_.dump]) {
+    plan.cells.for_each_setting(head.cells, [&](std::size_t first, std::size_t count) {
+      if (plan.cells[first].skip_reason) return;
+      every_row_ = every_row_ || visits_every_row(first);
+      pieces_.add(plan, group_, first, count);
+    });
     if (group_.hidden == 0) return;
-    const std::set<std::size_t> of_head(head.cells.begin(), head.cells.end());
     for (const std::size_t l : group_.layer_records) {
       for (const std::size_t c : plan.layer_records[l].cells) {
-        if (of_head.count(c) != 0) in_records_.insert(c);
+        const PlannedCell cell = plan.cells[c];
+        if (cell.kv_head == head.kv_head && !cell.skip_reason) in_records_.insert(c);
       }
     }
   }
@@ -77,21 +75,37 @@ class Sampler {
     rows_seconds_ = rows_seconds(budget);
     cut(data->stream, budget);
     start = Clock::now();
-    const std::size_t few = std::min(kMinCells, head_.cells.size());
-    double seconds = time(data->stream, spread(head_.cells, few));
+    const std::size_t few = std::min(kMinCells, head_.to_run);
+    double seconds = time(data->stream, spread(few));
     const double per_cell = seconds_from(start) / static_cast<double>(few);
-    const auto more = std::min(static_cast<std::size_t>(budget / per_cell), head_.cells.size());
-    if (more > 2 * few) seconds = time(data->stream, spread(head_.cells, more));
+    const auto more = std::min(static_cast<std::size_t>(budget / per_cell), head_.to_run);
+    if (more > 2 * few) seconds = time(data->stream, spread(more));
     return {seconds + rows_seconds_, cells_, projection_seconds_, rows_seconds_, scale_};
   }
 
  private:
+  // Evenly spaced cells of those to run, the middle one of each stretch.
+  std::vector<std::size_t> spread(std::size_t count) const {
+    std::vector<std::size_t> chosen;
+    std::size_t before = 0;  // cells to run in front of the setting's
+    plan_.cells.for_each_setting(head_.cells, [&](std::size_t first, std::size_t size) {
+      if (plan_.cells[first].skip_reason) return;
+      while (chosen.size() < count) {
+        const std::size_t next = (2 * chosen.size() + 1) * head_.to_run / (2 * count);
+        if (next >= before + size) break;
+        chosen.push_back(first + (next - before));
+      }
+      before += size;
+    });
+    return chosen;
+  }
+
   // Keeps only as many rows as the time budget allows.
   void cut(Stream& stream, double budget) {
     const double affordable =
         budget / (kAnswerSeconds * stream.shape.heads_per_kv * static_cast<double>(kMinCells));
-    SampleRows sample = sample_rows(group_.shape, group_.prompt, group_.rows,
-                                    any_visits_every_row(head_.cells), affordable);
+    SampleRows sample =
+        sample_rows(group_.shape, group_.prompt, group_.rows, every_row_, affordable);
     rows_ = std::move(sample.rows);
     stream.shape.tokens = sample.tokens;
     stream.keys.rows = sample.tokens;
@@ -101,11 +115,9 @@ class Sampler {
     }
   }
 
-  bool any_visits_every_row(const std::vector<std::size_t>& cells) const {
-    return std::any_of(cells.begin(), cells.end(), [this](std::size_t c) {
-      const PlannedCell& cell = plan_.cells[c];
-      return visits_every_row(cell.algorithm->needs(*cell.params));
-    });
+  bool visits_every_row(std::size_t c) const {
+    const PlannedCell cell = plan_.cells[c];
+    return kvbench::visits_every_row(cell.algorithm->needs(*cell.params));
   }
 
   // Pairs of a visited row and a token in the whole replay, over those in the sample.
@@ -154,14 +166,17 @@ class Sampler {
     const ReplayTiming timing = replay(stream, setting, replayed, kernels_, done);
     const double cells_seconds =
         seconds_from(start) - timing.reference_seconds - timing.shared_seconds;
-    const double share = static_cast<double>(head_.cells.size()) / static_cast<double>(cells_);
-    const double works = static_cast<double>(distinct_works(stream.shape, head_.cells)) /
-                         std::max(1.0, static_cast<double>(distinct_works(stream.shape, chosen)));
+    const double share = static_cast<double>(head_.to_run) / static_cast<double>(cells_);
+    SharedPieces pieces;
+    for (const std::size_t c : chosen) pieces.add(plan_, group_, c, 1);
+    const double works = pieces_.count() / std::max(1.0, pieces.count());
     // What cells share is of all tokens, not of rows.
     const double tokens =
         static_cast<double>(group_.shape.tokens) / static_cast<double>(stream.shape.tokens);
     projection_seconds_ = projection_seconds(outputs);
-    scale_ = scale(stream.shape, any_visits_every_row(chosen));
+    scale_ = scale(stream.shape, std::any_of(chosen.begin(), chosen.end(), [this](std::size_t c) {
+                     return visits_every_row(c);
+                   }));
     return read_seconds_ + timing.reference_seconds * scale(stream.shape, false) +
            (timing.shared_seconds + model_seconds) * works * tokens +
            cells_seconds * share * scale_ + projection_seconds_;
@@ -172,7 +187,7 @@ class Sampler {
     if (!plan_.keep_rows) return 0.0;
     const double per_cell = seconds_per_cell_of_rows(row_columns(), group_.shape.heads_per_kv,
                                                      group_.rows.size(), budget / 8.0);
-    return per_cell * static_cast<double>(head_.cells.size());
+    return per_cell * static_cast<double>(head_.to_run);
   }
 
   // What this head adds to the records of the whole layer: its query heads' parts of W_O, each read
@@ -229,30 +244,13 @@ class Sampler {
     return results.get();
   }
 
-  // Pieces of work that these cells share among them.
-  std::size_t distinct_works(const StreamShape& shape,
-                             const std::vector<std::size_t>& cells) const {
-    std::set<WorkKey> keys;
-    for (const std::size_t c : cells) {
-      const PlannedCell& cell = plan_.cells[c];
-      const std::uint32_t seed = cell.seed_or_zero();
-      if (cell.scope) {
-        keys.insert(cell.algorithm->model_work(*cell.params, seed).key());
-        continue;
-      }
-      for (const SharedWork& piece :
-           cell.algorithm->shared_work(*cell.params, shape, group_.prompt, seed)) {
-        keys.insert(piece.key());
-      }
-    }
-    return keys.size();
-  }
-
   const Plan& plan_;
   const Kernels& kernels_;
   const WorkGroup& group_;
   const HeadCells& head_;
   const Dump& dump_;
+  SharedPieces pieces_;               // of the cells to run
+  bool every_row_ = false;            // that one of them visits
   std::set<std::size_t> in_records_;  // cells of the head that records of the layer are made of
   std::vector<Index> rows_;
   double scale_ = 1.0;

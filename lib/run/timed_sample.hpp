@@ -10,11 +10,9 @@
 
 namespace kvbench {
 
-// The cells of one KV head of one group that are to be computed.
-struct HeadCells {
-  std::size_t group = 0;  // index into the plan's
-  int kv_head = 0;
-  std::vector<std::size_t> cells;
+// A KV head of a group, and the work that its cells are.
+struct HeadCells : PlannedHead {
+  std::size_t to_run = 0;  // of its cells: those that are not skipped
   double multiply_adds = 0.0;
 };
 
@@ -26,7 +24,7 @@ struct TimedSample {
   double scale = 1.0;               // pairs of a visited row and a token, all over those replayed
 };
 
-// Reads the head's stream and replays cells spread evenly over its list, spending about `budget`
+// Reads the head's stream and replays cells spread evenly over its own, spending about `budget`
 // seconds. Of a long sequence a part of the rows is replayed (sample_rows.hpp) and scaled up. A
 // stream that cannot be read costs nothing, as in a run.
 TimedSample time_sample(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,

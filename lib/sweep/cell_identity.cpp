@@ -37,17 +37,18 @@ GroupIdentity::GroupIdentity(const Plan& plan, const WorkGroup& group) {
   tokens_ = part("tokens");
 }
 
-GroupIdentity::Cells GroupIdentity::cells(const PlannedCell& cell, const std::string& params,
+GroupIdentity::Cells GroupIdentity::cells(const PlannedSetting& setting, int kv_head,
+                                          const std::string& params,
                                           const std::string& storage) const {
   std::string scoped;
-  if (cell.scope) {
+  if (setting.scope) {
     scoped = fmt::format(",\"scope_kv_heads\":{},\"scope_layers\":{}",
-                         json(cell.scope->kv_heads).dump(), json(cell.scope->layers).dump());
+                         json(setting.scope->kv_heads).dump(), json(setting.scope->layers).dump());
   }
   Cells cells;
   cells.key_ =
       fmt::format("{{\"algorithm\":\"{}\",{},\"kv_head\":{},{},\"params\":{},{}{},\"seed\":",
-                  cell.algorithm->id, device_to_element_bytes_, cell.kv_head, layer_, params,
+                  setting.algorithm->id, device_to_element_bytes_, kv_head, layer_, params,
                   prompt_and_rows_, scoped);
   cells.to_seed_ = cells.key_.size();
   const std::string stored = storage.empty() ? "" : fmt::format(",\"storage\":{}", storage);
@@ -83,9 +84,13 @@ json cell_key(const Plan& plan, const PlannedCell& cell) {
 }
 
 std::string cell_path(const Plan& plan, const PlannedCell& cell) {
-  const WorkGroup& group = plan.groups[cell.group];
-  return fmt::format("{}/{}/{}/{}/{}", cell.algorithm->id, *cell.label, group.sequence, group.layer,
-                     cell.kv_head);
+  const PlannedSetting& setting = plan.cells.settings()[cell.setting];
+  return cell_path(plan.groups[cell.group], setting, cell.kv_head);
+}
+
+std::string cell_path(const WorkGroup& group, const PlannedSetting& setting, int kv_head) {
+  return fmt::format("{}/{}/{}/{}/{}", setting.algorithm->id, *setting.label, group.sequence,
+                     group.layer, kv_head);
 }
 
 }  // namespace kvbench

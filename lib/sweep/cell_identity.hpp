@@ -29,9 +29,10 @@ class GroupIdentity {
   // `group` is complete but for its cells.
   GroupIdentity(const Plan& plan, const WorkGroup& group);
 
-  // `cell`: one of them, complete but for its seed and id; `params`: params_json(..).dump();
-  // `storage`: storage_json(..).dump(), empty: float.
-  Cells cells(const PlannedCell& cell, const std::string& params, const std::string& storage) const;
+  // Of the setting on the KV head. `params`: params_json(..).dump(); `storage`:
+  // storage_json(..).dump(), empty: float.
+  Cells cells(const PlannedSetting& setting, int kv_head, const std::string& params,
+              const std::string& storage) const;
 
  private:
   std::string device_to_element_bytes_;

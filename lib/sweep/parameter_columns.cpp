@@ -168,6 +168,7 @@ Params point_of(const std::vector<std::pair<std::string, std::vector<Value>>>& a
                 const std::vector<Parameter>& table, Index i) {
   Index block = points_of(axes);
   Params params;
+  params.reserve(axes.size());
   for (const auto& [name, values] : axes) {
     const auto size = static_cast<Index>(values.size());
     block /= size;

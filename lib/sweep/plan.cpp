@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <unordered_set>
@@ -11,40 +12,24 @@
 
 #include "algorithms/memory_budget.hpp"
 #include "core/hash.hpp"
+#include "core/parallel.hpp"
 #include "json/document.hpp"
 #include "json/pointer.hpp"
 #include "sweep/cell_identity.hpp"
+#include "sweep/group_selection.hpp"
 #include "sweep/head_misfits.hpp"
 #include "sweep/layer_records.hpp"
 #include "sweep/only_filter.hpp"
-#include "sweep/prompt_length.hpp"
 #include "sweep/scored_rows.hpp"
 #include "sweep/storage_axis.hpp"
 #include "sweep/stored_budget.hpp"
+#include "sweep/sweep_keys.hpp"
 
 namespace kvbench {
 namespace {
 
-template <class T>
-bool selects(const std::optional<std::vector<T>>& list, const T& element) {
-  return !list || std::find(list->begin(), list->end(), element) != list->end();
-}
-
-bool selects(const Selection& selection, const std::string& sequence, int layer) {
-  return selects(selection.sequences, sequence) && selects(selection.layers, layer);
-}
-
-template <class T>
-std::string listed(const std::set<T>& existing) {
-  constexpr std::size_t kMost = 50;
-  std::vector<std::string> texts;
-  for (const T& element : existing) {
-    if (texts.size() == kMost) break;
-    texts.push_back(fmt::format("{}", element));
-  }
-  if (existing.size() > kMost) texts.push_back(fmt::format("... ({} in all)", existing.size()));
-  return fmt::format("{}", fmt::join(texts, ", "));
-}
+static_assert(kMaxCells <= PlannedCells::kMostSettings);
+static_assert(kSeedCountRange.maximum <= PlannedCells::kMostSeeds);
 
 class Planner {
  public:
@@ -53,14 +38,12 @@ class Planner {
 
   void build(const std::vector<std::string>& only, double memory_limit) {
     errors_.add_all(config_.errors);
-    refuse_equal_dumps();
-    refuse_unknown(config_.select, "/select");
-    for (const auto& [pointer, where] : config_.wheres) refuse_unknown(where, pointer);
-    if (config_.streams_known) select_groups();
+    plan_.groups = select_groups(config_, plan_.dumps, errors_);
     if (config_.errors.empty()) refuse_too_many(only.empty(), memory_limit);
     errors_.throw_if_any();
     take_caches();
     expand_points();
+    plan_.cells.set_seeds(config_.seeds);
     if (only.empty()) plan_.cells.reserve(static_cast<std::size_t>(cells_));
     Only filter(only);
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) add_cells(g, filter);
@@ -69,27 +52,14 @@ class Planner {
     errors_.throw_if_any();
     drop_empty_groups();
     add_layer_records(plan_);
-    Hash128 hash;
+    plan_.hash = hash_of_cells();
     std::unordered_set<const Params*> points;
-    for (const PlannedCell& cell : plan_.cells) {
-      points.insert(cell.params.get());
-      hash.add(cell.id.text() + "\n");
-    }
-    plan_.hash = hash.hex();
+    for (const PlannedSetting& setting : plan_.cells.settings())
+      points.insert(setting.params.get());
     plan_.points = points.size();
   }
 
  private:
-  void refuse_equal_dumps() {
-    std::map<std::string, std::string> seen;  // fingerprint -> path
-    for (const PlannedDump& dump : plan_.dumps) {
-      const auto [first, fresh] = seen.emplace(dump.fingerprint, dump.path);
-      if (fresh) continue;
-      errors_.add("/dumps", fmt::format("{} and {} have the same content; list one of them",
-                                        first->second, dump.path));
-    }
-  }
-
   // The cache files of the parameters, each once.
   void take_caches() {
     std::map<std::string, std::string> seen;  // fingerprint -> path
@@ -114,118 +84,6 @@ class Planner {
     errors_.throw_if_any();
   }
 
-  template <class T>
-  void refuse_missing(const std::optional<std::vector<T>>& wanted, const std::set<T>& existing,
-                      const char* what, const std::string& pointer) {
-    if (!wanted) return;
-    for (std::size_t i = 0; i < wanted->size(); ++i) {
-      if (errors_.is_full() || existing.count((*wanted)[i]) != 0) continue;
-      errors_.add(child(pointer, i), fmt::format("no dump has {0} {1}; expected one of {2}", what,
-                                                 (*wanted)[i], listed(existing)));
-    }
-  }
-
-  // What is named must exist in at least one dump.
-  void refuse_unknown(const Selection& selection, const std::string& pointer) {
-    if (selection == Selection{}) return;
-    if (sequences_.empty()) list_names();
-    refuse_missing(selection.sequences, sequences_, "sequence", child(pointer, "sequences"));
-    refuse_missing(selection.layers, layers_, "layer", child(pointer, "layers"));
-    refuse_missing(selection.kv_heads, heads_, "KV head", child(pointer, "kv_heads"));
-  }
-
-  void list_names() {
-    for (const PlannedDump& dump : plan_.dumps) {
-      for (const PlannedSequence& sequence : dump.sequences) {
-        sequences_.insert(sequence.name);
-        for (const PlannedLayer& layer : sequence.layers) {
-          layers_.insert(layer.index);
-          for (int head = 0; head < layer.kv_heads; ++head) heads_.insert(head);
-        }
-      }
-    }
-  }
-
-  void select_groups() {
-    for (std::size_t d = 0; d < plan_.dumps.size(); ++d) {
-      const std::size_t before = plan_.groups.size();
-      for (const PlannedSequence& sequence : plan_.dumps[d].sequences) {
-        if (!is_utf8(sequence.name)) {
-          errors_.add("/dumps", fmt::format("a sequence of {} has a name that is not UTF-8; rename "
-                                            "it in the dump",
-                                            plan_.dumps[d].path));
-          continue;
-        }
-        for (const PlannedLayer& layer : sequence.layers) {
-          if (!selects(config_.select, sequence.name, layer.index) ||
-              selected_heads(layer.kv_heads, {}) == 0) {
-            continue;
-          }
-          if (config_.tokens.empty()) add_group(d, sequence, layer, 0, "/select/tokens");
-          for (std::size_t i = 0; i < config_.tokens.size() && !errors_.is_full(); ++i) {
-            const bool listed = config_.resolved["select"]["tokens"].is_array();
-            add_group(d, sequence, layer, config_.tokens[i],
-                      listed ? child("/select/tokens", i) : "/select/tokens");
-          }
-        }
-      }
-      if (plan_.groups.size() == before && errors_.none()) {
-        errors_.add("/select",
-                    fmt::format("selects nothing of {}; select some of it, or remove it from "
-                                "the list of dumps",
-                                plan_.dumps[d].path));
-      }
-    }
-  }
-
-  // Of the first `tokens` tokens, 0: all; `pointer`: where that number is given.
-  void add_group(std::size_t d, const PlannedSequence& sequence, const PlannedLayer& layer,
-                 Index tokens, const std::string& pointer) {
-    const std::string place = fmt::format("sequence {} of {}", sequence.name, plan_.dumps[d].path);
-    WorkGroup group;
-    group.dump = d;
-    group.sequence = sequence.name;
-    group.layer = layer.index;
-    group.first_tokens = tokens;
-    group.kv_heads = layer.kv_heads;
-    group.shape = layer.shape;
-    group.chunk_bytes = layer.chunk_bytes;
-    group.hidden = layer.hidden;
-    group.wo_chunk_bytes = layer.wo_chunk_bytes;
-    group.first_residual = layer.shape.tokens - layer.residual_rows;
-    group.evidence = sequence.evidence;
-    if (tokens > layer.shape.tokens) {
-      errors_.add(pointer, fmt::format("must be at most {}, the tokens of {}, got {}",
-                                       layer.shape.tokens, place, tokens));
-      return;
-    }
-    if (tokens > 0) group.shape.tokens = tokens;
-    const Index n = group.shape.tokens;
-    group.shape.first_query = std::min(group.shape.first_query, n);
-    const std::optional<Index> prompt =
-        group.shape.causal ? prompt_length(config_.prompt_tokens, sequence.prompt_tokens, n,
-                                           n - group.shape.first_query, place, errors_)
-                           : n;
-    if (!prompt) return;
-    group.prompt = *prompt;
-    if (!group.shape.causal && config_.keep_caches) {
-      errors_.add("/output/caches",
-                  fmt::format("cannot be true: every row of layer {} of {} sees every token, and a "
-                              "cache file has rows by decode row; set it to false",
-                              layer.index, place));
-    }
-    group.rows = scored_rows(config_.rows, group.shape, group.prompt, place, errors_);
-    plan_.groups.push_back(std::move(group));
-  }
-
-  Index selected_heads(int kv_heads, const Selection& where) const {
-    Index heads = 0;
-    for (int head = 0; head < kv_heads; ++head) {
-      heads += selects(config_.select.kv_heads, head) && selects(where.kv_heads, head) ? 1 : 0;
-    }
-    return heads;
-  }
-
   // Counted from the sizes of the axes, before a single cell is made.
   void refuse_too_many(bool all_are_kept, double memory_limit) {
     double& total = cells_ = 0.0;
@@ -233,7 +91,7 @@ class Planner {
       for (const SweepEntry& entry : config_.entries) {
         if (!selects(entry.where, group.sequence, group.layer)) continue;
         total += entry.cells(config_.seeds.size()) *
-                 static_cast<double>(selected_heads(group.kv_heads, entry.where));
+                 static_cast<double>(selected_heads(config_.select, entry.where, group.kv_heads));
       }
     }
     if (total > static_cast<double>(kMaxCells)) {
@@ -334,6 +192,7 @@ class Planner {
     std::string storage_text;                // and of the storage; empty: float
     SharedText label;
     bool randomised;
+    std::optional<std::size_t> planned = std::nullopt;  // the setting that its last cells are of
   };
 
   // The entry's, or where it gives none, the method of the cache file.
@@ -363,22 +222,27 @@ class Planner {
     }
   }
 
-  // A point on a group: its parameters as they are run, or why it is not.
-  struct PointOfGroup {
-    std::shared_ptr<const Params> params;
-    SharedText skip_reason;
-  };
-
-  PointOfGroup on_group(const WorkGroup& group, const SweepEntry& entry, const Point& point) const {
-    if (!asks_for_memory(*point.params) || group.rows.empty()) {
-      return {point.params, reason_of_point(group, entry, point, *point.params)};
+  // A point on a group: with its parameters as they are run there, or why it is not.
+  PlannedSetting on_group(const WorkGroup& group, const SweepEntry& entry,
+                          const Point& point) const {
+    PlannedSetting setting{.label = point.label,
+                           .algorithm = entry.algorithm,
+                           .params = point.params,
+                           .scope = nullptr,
+                           .storage = point.storage,
+                           .skip_reason = {},
+                           .is_seeded = point.randomised};
+    if (asks_for_memory(*point.params) && !group.rows.empty()) {
+      auto solved = solve_stored_memory(*entry.algorithm, *point.params, point.storage.get(),
+                                        group.shape, group.prompt, config_.element_bytes);
+      if (auto* why = std::get_if<std::string>(&solved)) {
+        setting.skip_reason = std::move(*why);
+        return setting;
+      }
+      setting.params = std::make_shared<const Params>(std::get<Params>(std::move(solved)));
     }
-    auto solved = solve_stored_memory(*entry.algorithm, *point.params, point.storage.get(),
-                                      group.shape, group.prompt, config_.element_bytes);
-    if (auto* why = std::get_if<std::string>(&solved)) return {point.params, std::move(*why)};
-    auto params = std::make_shared<const Params>(std::get<Params>(std::move(solved)));
-    auto reason = reason_of_point(group, entry, point, *params);
-    return {std::move(params), std::move(reason)};
+    setting.skip_reason = reason_of_point(group, entry, point, *setting.params);
+    return setting;
   }
 
   std::optional<std::string> reason_of_point(const WorkGroup& group, const SweepEntry& entry,
@@ -413,13 +277,28 @@ class Planner {
     return std::move(found->clause);
   }
 
+  // The settings of an entry on a group, by point.
+  std::vector<PlannedSetting> settings_on(const WorkGroup& group, std::size_t e) const {
+    const SweepEntry& entry = config_.entries[e];
+    std::vector<PlannedSetting> settings;
+    if (!selects(entry.where, group.sequence, group.layer)) return settings;
+    std::map<ReplayScope, std::shared_ptr<const Scope>> scopes = {{ReplayScope::kHead, nullptr}};
+    for (const Point& point : points_[e]) {
+      PlannedSetting setting = on_group(group, entry, point);
+      const ReplayScope of = entry.algorithm->replay_scope(*point.params);
+      if (scopes.count(of) == 0) scopes[of] = scope_of(group, entry, of);
+      setting.scope = scopes[of];
+      settings.push_back(std::move(setting));
+    }
+    return settings;
+  }
+
   void add_cells(std::size_t g, Only& only) {
     WorkGroup& group = plan_.groups[g];
-    std::vector<std::vector<PointOfGroup>> here(config_.entries.size());
+    const std::size_t first = plan_.cells.size();
+    std::vector<std::vector<PlannedSetting>> settings;
     for (std::size_t e = 0; e < config_.entries.size(); ++e) {
-      const SweepEntry& entry = config_.entries[e];
-      if (!selects(entry.where, group.sequence, group.layer)) continue;
-      for (const Point& point : points_[e]) here[e].push_back(on_group(group, entry, point));
+      settings.push_back(settings_on(group, e));
     }
     const GroupIdentity identity(plan_, group);
     for (int head = 0; head < group.kv_heads; ++head) {
@@ -427,42 +306,89 @@ class Planner {
       for (std::size_t e = 0; e < config_.entries.size(); ++e) {
         const SweepEntry& entry = config_.entries[e];
         if (!selects(entry.where.kv_heads, head)) continue;
-        for (std::size_t p = 0; p < here[e].size(); ++p) {
-          const Point& point = points_[e][p];
-          PlannedCell cell;
-          cell.label = point.label;
-          cell.group = g;
-          cell.kv_head = head;
-          cell.algorithm = entry.algorithm;
-          cell.params = here[e][p].params;
-          cell.storage = point.storage;
-          cell.skip_reason = here[e][p].skip_reason;
-          if (!cell.skip_reason) cell.skip_reason = misfit(group, head, entry, point);
-          const ReplayScope scope = entry.algorithm->replay_scope(*point.params);
-          if (scope != ReplayScope::kHead) cell.scope = scope_of(group, entry, scope);
-          const std::string path = only.keeps_all() ? "" : cell_path(plan_, cell);
-          auto ids = identity.cells(cell, point.text, point.storage_text);
-          for (std::size_t s = 0; s < (point.randomised ? config_.seeds.size() : 1); ++s) {
-            if (point.randomised) cell.seed = config_.seeds[s];
-            cell.id = ids.id(cell.seed);
-            if (!only.keeps_all() && !only.keeps(cell.id, path)) continue;
-            group.cells.push_back(plan_.cells.size());
-            plan_.cells.push_back(cell);
+        for (std::size_t p = 0; p < settings[e].size(); ++p) {
+          PlannedSetting setting = settings[e][p];
+          if (!setting.skip_reason) {
+            setting.skip_reason = misfit(group, head, entry, points_[e][p]);
           }
+          add_cells_of(g, head, points_[e][p], setting, identity, only);
         }
+      }
+    }
+    group.cells = CellRange(first, plan_.cells.size());
+  }
+
+  // Of one point on one KV head.
+  void add_cells_of(std::size_t g, int head, Point& point, const PlannedSetting& setting,
+                    const GroupIdentity& identity, Only& only) {
+    const std::string path = only.keeps_all() ? "" : cell_path(plan_.groups[g], setting, head);
+    const auto cells = identity.cells(setting, head, point.text, point.storage_text);
+    const std::size_t count = setting.is_seeded ? config_.seeds.size() : 1;
+    bool is_planned = false;
+    constexpr std::size_t kBlock = 65536;
+    for (std::size_t first = 0; first < count; first += kBlock) {
+      make_ids(cells, setting.is_seeded, first, std::min(kBlock, count - first));
+      for (std::size_t i = 0; i < ids_.size(); ++i) {
+        if (!only.keeps_all() && !only.keeps(ids_[i], path)) continue;
+        if (!is_planned) plan_setting(setting, point);
+        is_planned = true;
+        plan_.cells.add(g, head, *point.planned, first + i, ids_[i]);
       }
     }
   }
 
+  // Into ids_, of the cells with these seeds.
+  void make_ids(const GroupIdentity::Cells& cells, bool is_seeded, std::size_t first,
+                std::size_t count) {
+    ids_.resize(count);
+    constexpr std::size_t kTogether = 4096;
+    const auto make = [&](std::size_t part) {
+      GroupIdentity::Cells made = cells;
+      for (std::size_t i = part; i < std::min(part + kTogether, count); ++i) {
+        ids_[i] = made.id(is_seeded ? std::optional(config_.seeds[first + i]) : std::nullopt);
+      }
+    };
+    if (count <= kTogether) {  // there may be millions of points, and threads take longer to wake
+      make(0);
+    } else {
+      parallel_for(static_cast<Index>((count + kTogether - 1) / kTogether),
+                   [&](Index i) { make(static_cast<std::size_t>(i) * kTogether); });
+    }
+  }
+
+  // As the last of its point, where nothing has changed.
+  void plan_setting(const PlannedSetting& setting, Point& point) {
+    if (point.planned) {
+      const PlannedSetting& last = plan_.cells.settings()[*point.planned];
+      const bool same_scope = last.scope == setting.scope ||
+                              (last.scope && setting.scope && *last.scope == *setting.scope);
+      if (last.params == setting.params && last.skip_reason == setting.skip_reason && same_scope) {
+        return;
+      }
+    }
+    point.planned = plan_.cells.add_setting(setting);
+  }
+
+  std::string hash_of_cells() const {
+    Hash128 hash;
+    for (std::size_t c = 0; c < plan_.cells.size(); ++c) {
+      const std::array<char, 32> digits = plan_.cells.id(c).digits();
+      hash.add(digits.data(), digits.size());
+      hash.add("\n", 1);
+    }
+    return hash.hex();
+  }
+
   // A group whose cells `where` or `only` took away is not read.
   void drop_empty_groups() {
+    std::vector<std::size_t> place_of;  // by the group's place until now
     std::vector<WorkGroup> kept;
     for (WorkGroup& group : plan_.groups) {
-      if (group.cells.empty()) continue;
-      for (const std::size_t cell : group.cells) plan_.cells[cell].group = kept.size();
-      kept.push_back(std::move(group));
+      place_of.push_back(kept.size());
+      if (!group.cells.empty()) kept.push_back(std::move(group));
     }
     plan_.groups = std::move(kept);
+    plan_.cells.renumber_groups(place_of);
   }
 
   const SweepConfig& config_;
@@ -470,14 +396,13 @@ class Planner {
   ErrorList errors_;
   HeadMisfits misfits_;
   std::vector<std::vector<Point>> points_;  // by entry
+  std::vector<Key128> ids_;                 // of a block of seeds of a point on a KV head
   double cells_ = 0.0;                      // of the sweep, before --only
-  std::set<std::string> sequences_;         // of all dumps, once asked for
-  std::set<int> layers_, heads_;
 };
 
 }  // namespace
 
-double plan_bytes(double cells, double points) { return 210.0 * cells + 1280.0 * points; }
+double plan_bytes(double cells, double points) { return 106.0 * cells + 1800.0 * points; }
 
 Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
                const std::vector<std::string>& only, const std::string& device,

@@ -8,14 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/algorithm.hpp"
 #include "core/evidence.hpp"
-#include "core/hash.hpp"
-#include "core/shared_text.hpp"
 #include "core/stream.hpp"
 #include "json/json.hpp"
-#include "storage/storage.hpp"
 #include "sweep/config.hpp"
+#include "sweep/planned_cells.hpp"
 
 namespace kvbench {
 
@@ -44,32 +41,6 @@ struct PlannedDump {
   std::vector<PlannedSequence> sequences;
 };
 
-// Layers and KV heads that a layer- or model-scoped algorithm decides for together.
-struct Scope {
-  std::vector<int> layers;
-  std::vector<int> kv_heads;
-};
-
-// One result record to be, in 128 bytes. A sweep may have millions: what the cells of a group or of
-// a point of the sweep have in common is not repeated here (see cell_key).
-struct PlannedCell {
-  Key128 id;              // hash of the canonical JSON of cell_key
-  SharedText label;       // has a value
-  std::size_t group = 0;  // index into Plan::groups
-  const AlgorithmDescription* algorithm = nullptr;
-  // Never null; shared by the cells of one point, of one group where a budget is given as memory
-  // and solved there.
-  std::shared_ptr<const Params> params;
-  std::shared_ptr<const Scope> scope;      // beyond a KV head, else null
-  std::shared_ptr<const Storage> storage;  // null: float; shared by the cells of an entry
-  SharedText skip_reason;                  // set: will not run
-  std::optional<std::uint32_t> seed;       // none: deterministic
-  int kv_head = 0;
-
-  // What the cell is computed with: a deterministic one draws nothing, whatever its seed.
-  std::uint32_t seed_or_zero() const { return seed.value_or(0); }
-};
-
 // A record of a whole layer to be: the cells of all its KV heads, of one setting and seed. Layers
 // whose dump has the output projection, or evidence that a scored row asks for, have one of each
 // setting that runs on all of their KV heads.
@@ -85,14 +56,14 @@ struct WorkGroup {
   std::size_t dump = 0;  // index into Plan::dumps
   std::string sequence;
   int layer = 0;
-  Index first_tokens = 0;          // the element of select.tokens that it is of; 0: all tokens
-  int kv_heads = 0;                // of the layer, whether selected or not
-  Index prompt = 0;                // P
-  std::vector<Index> rows;         // scored rows, ascending; empty: all its cells are skipped
-  StreamShape shape;               // cut to select.tokens
-  std::uint64_t chunk_bytes = 0;   // at most held to decode its chunks
-  std::vector<std::size_t> cells;  // ascending indices into Plan::cells
-  Index hidden = 0;                // columns of the output projection, 0 = the dump has none
+  Index first_tokens = 0;         // the element of select.tokens that it is of; 0: all tokens
+  int kv_heads = 0;               // of the layer, whether selected or not
+  Index prompt = 0;               // P
+  std::vector<Index> rows;        // scored rows, ascending; empty: all its cells are skipped
+  StreamShape shape;              // cut to select.tokens
+  std::uint64_t chunk_bytes = 0;  // at most held to decode its chunks
+  CellRange cells;                // indices into Plan::cells
+  Index hidden = 0;               // columns of the output projection, 0 = the dump has none
   std::uint64_t wo_chunk_bytes = 0;
   Index first_residual = 0;  // the dump has residual norms from this row on; all tokens: none
   std::shared_ptr<const Evidence> evidence;  // null without
@@ -111,8 +82,8 @@ struct Plan {
   std::vector<PlannedDump> dumps;
   std::vector<std::shared_ptr<const KeptCache>> caches;  // that parameters name
   std::vector<WorkGroup> groups;
-  std::vector<PlannedCell> cells;
-  std::size_t points = 0;                         // objects that the cells' parameters are
+  PlannedCells cells;
+  std::size_t points = 0;                         // objects that the settings' parameters are
   std::vector<PlannedLayerRecord> layer_records;  // by group, then as their first cells
   nlohmann::json rows = "all";                    // evaluate.rows as given
   std::string device = "cpu";
@@ -145,6 +116,7 @@ nlohmann::json layer_record_key(const Plan& plan, const PlannedLayerRecord& reco
 
 // algorithm/label/sequence/layer/head
 std::string cell_path(const Plan& plan, const PlannedCell& cell);
+std::string cell_path(const WorkGroup& group, const PlannedSetting& setting, int kv_head);
 // algorithm/label/sequence/layer
 std::string layer_record_path(const Plan& plan, const PlannedLayerRecord& record);
 

@@ -8,7 +8,6 @@
 #include <map>
 #include <numeric>
 #include <queue>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -32,12 +31,12 @@ enum class Together { kHead, kGroup, kSequence };
 // What of a group one shard must have together.
 Together together_in(const Plan& plan, const WorkGroup& group) {
   Together out = group.layer_records.empty() ? Together::kHead : Together::kGroup;
-  for (const std::size_t c : group.cells) {
-    const PlannedCell& cell = plan.cells[c];
-    if (cell.scope == nullptr || cell.skip_reason) continue;
-    if (cell.scope->layers.size() > 1) return Together::kSequence;
-    if (cell.scope->kv_heads.size() > 1) out = Together::kGroup;
-  }
+  plan.cells.for_each_setting(group.cells, [&](std::size_t first, std::size_t) {
+    const PlannedCell cell = plan.cells[first];
+    if (cell.scope == nullptr || cell.skip_reason) return;
+    if (cell.scope->kv_heads.size() > 1) out = std::max(out, Together::kGroup);
+    if (cell.scope->layers.size() > 1) out = Together::kSequence;
+  });
   return out;
 }
 
@@ -47,17 +46,15 @@ std::vector<std::vector<Head>> parts_of(const Plan& plan) {
   std::map<std::pair<std::size_t, std::string>, std::size_t> of_sequence;  // index into parts
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     const WorkGroup& group = plan.groups[g];
-    std::set<int> heads;
-    for (const std::size_t c : group.cells) heads.insert(plan.cells[c].kv_head);
     const Together together = together_in(plan, group);
     std::size_t part = parts.size();
     if (together == Together::kSequence) {
       part = of_sequence.emplace(std::pair(group.dump, group.sequence), part).first->second;
     }
-    for (const int head : heads) {
+    for (const PlannedHead& head : plan.cells.heads(group.cells)) {
       if (together == Together::kHead) part = parts.size();
       if (part == parts.size()) parts.emplace_back();
-      parts[part].push_back({g, head});
+      parts[part].push_back({g, head.kv_head});
     }
   }
   return parts;

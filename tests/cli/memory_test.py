@@ -102,6 +102,15 @@ class Memory(Folder):
                    self.made / "small.h5", seeds={"first": 0, "count": 60000},
                    evaluate={"rows": {"last": 1}})
 
+    def test_ten_million_cells_are_planned_in_little_more_than_their_ids(self):
+        dump = self.synth("many.h5", "--tokens", 64, "--d", 8, "--layers", 5, "--kv-heads", 2)
+        config = self.sweep([{"algorithm": "uniform", "params": {"T": 1, "sinks": 4}}],
+                            dumps=[str(dump)], seeds={"first": 0, "count": 1000000},
+                            evaluate={"rows": {"last": 1}})
+        taken = self.taken_by("plan", "--config", config, "--threads", THREADS)
+        print(f"took {taken / 2**20:.0f} MiB")
+        self.assertLess(taken, 300 * 2**20)
+
     # Many settings: what is written at the end takes most.
 
     def settings(self, count):

@@ -27,14 +27,14 @@ Plan made_plan() {
   }();
   plan.dumps.push_back({"/d.h5", "f", "m", 1, {}});
   plan.groups.emplace_back().sequence = "0";
+  PlannedSetting setting;
+  setting.label = "exact";
+  setting.algorithm = &algorithm;
+  setting.params = std::make_shared<const Params>();
+  const std::size_t exact = plan.cells.add_setting(setting);
   for (const char digit : {'a', 'b', 'c'}) {
-    PlannedCell cell;
-    cell.id = Key128::from_text(std::string(32, digit)).value();
-    cell.label = "exact";
-    cell.algorithm = &algorithm;
-    cell.params = std::make_shared<const Params>();
-    cell.kv_head = static_cast<int>(plan.cells.size());
-    plan.cells.push_back(cell);
+    const int kv_head = static_cast<int>(plan.cells.size());
+    plan.cells.add(0, kv_head, exact, 0, Key128::from_text(std::string(32, digit)).value());
   }
   return plan;
 }

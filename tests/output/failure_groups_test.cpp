@@ -6,16 +6,20 @@ namespace kvbench::test {
 namespace {
 
 TEST_CASE("reasons that differ in numbers alone are one group, named by its first") {
-  const auto groups =
-      group_failures({"row 7: too far", "no memory", "row 12: too far", "no memory"});
+  FailureGroups failures;
+  failures.add("row 7: too far", 3);
+  failures.add("no memory", 5);
+  failures.add("row 12: too far", 8);
+  failures.add("no memory", 9, 40);
+  const std::vector<FailureGroup> groups = failures.all();
   REQUIRE(groups.size() == 2);
   CHECK(groups[0].reason.find("row 7: too far") == 0);
   CHECK(groups[0].reason != "row 7: too far");  // says that others are alike
-  CHECK(groups[0].first == 0);
+  CHECK(groups[0].first == 3);
   CHECK(groups[0].count == 2);
   CHECK(groups[1].reason == "no memory");
-  CHECK(groups[1].first == 1);
-  CHECK(groups[1].count == 2);
+  CHECK(groups[1].first == 5);
+  CHECK(groups[1].count == 41);
 }
 
 TEST_CASE("a cell without a reason has a line of its own, the others one per group") {

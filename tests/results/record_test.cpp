@@ -21,9 +21,9 @@ std::vector<std::string> keys(const Json& object) {
 struct Made {
   SweepFolder folder;
   Plan plan = made_plan(folder);
-  const PlannedCell& skipped = plan.cells[0];
-  const PlannedCell& window = plan.cells[1];
-  const PlannedCell& uniform = plan.cells[2];
+  const PlannedCell skipped = plan.cells[0];
+  const PlannedCell window = plan.cells[1];
+  const PlannedCell uniform = plan.cells[2];
 };
 
 TEST_CASE_FIXTURE(Made, "a record has every name of the contract, in its order") {

@@ -108,7 +108,7 @@ TEST_CASE_FIXTURE(Output, "failed cells are counted, and the label is the sweep'
       journal.append(c, failed_record(plan, plan.cells[c], "no luck", "again"));
     }
   }
-  plan.cells[3].label = "renamed";
+  plan.cells.setting(plan.cells[3].setting).label = "renamed";
   Journal journal(out, plan, Json(), {});
   const ResultsOutcome outcome = write_results(path, plan, journal, no_timing);
   CHECK(outcome.complete());

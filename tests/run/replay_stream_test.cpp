@@ -24,7 +24,7 @@ Json without_times(Json record) {
 
 struct CellOfRun {
   const SmallRun& run;
-  const PlannedCell& cell;
+  PlannedCell cell;
   std::unique_ptr<StreamData> data;
 
   CellOfRun(const SmallRun& run_, std::size_t c) : run(run_), cell(run_.plan.cells[c]) {

@@ -11,8 +11,7 @@ namespace {
 
 TEST_CASE("a head of few cells is computed as a whole, and takes time") {
   const SmallRun run;
-  const HeadCells head{.group = 1, .kv_head = 1, .cells = {6, 7}};
-  REQUIRE(run.plan.cells[7].kv_head == 1);
+  const HeadCells head{run.plan.cells.heads()[3], 2};
   const TimedSample sample = time_sample(run.plan, run.dumps, cpu_kernels(), head, 10.0);
   CHECK(sample.cells == 2);
   CHECK(sample.seconds > 0.0);
@@ -21,9 +20,8 @@ TEST_CASE("a head of few cells is computed as a whole, and takes time") {
 
 TEST_CASE("a long list is sampled: eight cells if there is no time for more") {
   const SmallRun run(R"({"algorithm": "window", "params": {"budget": {"range": [1, 40, 1]}}})");
-  HeadCells head;
-  for (std::size_t c = 0; c < 40; ++c) head.cells.push_back(c);
-  REQUIRE(run.plan.cells[39].kv_head == 0);
+  const HeadCells head{run.plan.cells.heads()[0], 40};
+  REQUIRE(head.cells.size() == 40);
   CHECK(time_sample(run.plan, run.dumps, cpu_kernels(), head, 1e-9).cells == 8);
   CHECK(time_sample(run.plan, run.dumps, cpu_kernels(), head, 100.0).cells == 40);
 }
@@ -37,7 +35,7 @@ TEST_CASE("where rows of the prompt are scored, decode rows are visited, and cou
   REQUIRE(group.prompt == 32);
   group.rows.clear();
   for (Index row = 0; row < 32; ++row) group.rows.push_back(row);
-  const HeadCells head{.group = 0, .kv_head = 0, .cells = {0, 1}};
+  const HeadCells head{run.plan.cells.heads()[0], 2};
   const auto scale = [&](double pairs) {
     return time_sample(run.plan, run.dumps, cpu_kernels(), head, budget_of(pairs)).scale;
   };
@@ -48,7 +46,7 @@ TEST_CASE("where rows of the prompt are scored, decode rows are visited, and cou
 
 TEST_CASE("a method that looks at the scored rows alone is scaled by those") {
   SmallRun run(entry("window", R"("budget": [4, 8])"));
-  const HeadCells head{.group = 0, .kv_head = 0, .cells = {0, 1}};
+  const HeadCells head{run.plan.cells.heads()[0], 2};
   REQUIRE(run.plan.groups[0].rows == std::vector<Index>{60, 61, 62, 63});
   const TimedSample half = time_sample(run.plan, run.dumps, cpu_kernels(), head, budget_of(126.0));
   // The last two of the first 16 decode rows, 46 and 47.
@@ -61,8 +59,7 @@ TEST_CASE("what a head adds to the records of its layer takes time, too") {
   SmallRun run(R"({"algorithm": "window", "params": {"budget": [4, 8]}})", all_algorithms(),
                options);
   REQUIRE(run.plan.groups[1].layer_records.size() == 2);
-  const HeadCells head{.group = 1, .kv_head = 1, .cells = {6, 7}};
-  REQUIRE(run.plan.cells[7].kv_head == 1);
+  const HeadCells head{run.plan.cells.heads()[3], 2};
   const TimedSample with = time_sample(run.plan, run.dumps, cpu_kernels(), head, 10.0);
   CHECK(with.cells == 2);
   CHECK(with.projection_seconds > 0.0);
@@ -73,7 +70,7 @@ TEST_CASE("what a head adds to the records of its layer takes time, too") {
 
 TEST_CASE("writing the per-row values of a head's cells takes time, too") {
   SmallRun run;
-  const HeadCells head{.group = 1, .kv_head = 1, .cells = {6, 7}};
+  const HeadCells head{run.plan.cells.heads()[3], 2};
   CHECK(time_sample(run.plan, run.dumps, cpu_kernels(), head, 1.0).rows_seconds == 0.0);
   run.plan.keep_rows = true;
   const TimedSample kept = time_sample(run.plan, run.dumps, cpu_kernels(), head, 1.0);
@@ -84,8 +81,8 @@ TEST_CASE("writing the per-row values of a head's cells takes time, too") {
 TEST_CASE("a stream that cannot be read costs nothing") {
   const SmallRun run;
   std::ofstream(run.dump_path(), std::ios::app) << "more";
-  const TimedSample sample = time_sample(run.plan, run.dumps, cpu_kernels(),
-                                         {.group = 0, .kv_head = 0, .cells = {0, 1}}, 1.0);
+  const TimedSample sample =
+      time_sample(run.plan, run.dumps, cpu_kernels(), {run.plan.cells.heads()[0], 2}, 1.0);
   CHECK(sample.seconds == 0.0);
   CHECK(sample.cells == 0);
 }

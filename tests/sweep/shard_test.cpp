@@ -85,16 +85,17 @@ TEST_CASE("more shards than parts leave some empty, and never none") {
 
 TEST_CASE("layers whose scores are added up stay together, the others do not") {
   const SweepFolder folder;
-  Plan plan =
-      make_plan(folder.parse(sweep(entry("exact", ""))), {planned_dump("a", 100, {0, 1, 2, 3}, 1)});
-  const Scope both{.layers = {0, 2}, .kv_heads = {0}};
-  plan.cells[plan.groups[0].cells[0]].scope = std::make_shared<const Scope>(both);
-  plan.cells[plan.groups[2].cells[0]].scope = plan.cells[plan.groups[0].cells[0]].scope;
+  Plan plan = make_plan(folder.parse(sweep(
+                            R"({"algorithm": "exact", "where": {"layers": [0, 2]}},
+                               {"algorithm": "exact", "where": {"layers": [1, 3]}})")),
+                        {planned_dump("a", 100, {0, 1, 2, 3}, 1)});
+  PlannedSetting& setting = plan.cells.setting(plan.cells[2].setting);
+  REQUIRE(plan.cells[0].setting == plan.cells[2].setting);
+  setting.scope = std::make_shared<const Scope>(Scope{.layers = {0, 2}, .kv_heads = {0}});
   // Parts: {0, 2} of cost 2, {1}, {3}.
   CHECK(dealt(plan, {1, 1, 1, 1}, 4) == std::vector<int>{1, 2, 1, 3});
   // A cell that is skipped adds nothing up.
-  for (const std::size_t g : {std::size_t{0}, std::size_t{2}})
-    plan.cells[plan.groups[g].cells[0]].skip_reason = "no queries";
+  setting.skip_reason = "no queries";
   CHECK(dealt(plan, {1, 1, 1, 1}, 4) == std::vector<int>{1, 2, 3, 4});
 }
 
@@ -109,10 +110,12 @@ TEST_CASE("one large layer fills as many shards as it has KV heads") {
 TEST_CASE("heads that are decided for or recorded together stay together") {
   const SweepFolder folder;
   const PerHead<double> cost = {{1, 1}, {1, 1}};
-  Plan plan = plan_of_layers(folder, 2, 2);
+  Plan plan = make_plan(folder.parse(sweep(R"({"algorithm": "exact", "where": {"layers": [0]}},
+                                              {"algorithm": "exact", "where": {"layers": [1]}})")),
+                        {planned_dump("a", 100, {0, 1}, 2)});
   CHECK(deal_heads(plan, cost, 4) == PerHead<int>{{1, 2}, {3, 4}});
-  const Scope layer{.layers = {0}, .kv_heads = {0, 1}};
-  plan.cells[plan.groups[0].cells[1]].scope = std::make_shared<const Scope>(layer);
+  plan.cells.setting(plan.cells[0].setting).scope =
+      std::make_shared<const Scope>(Scope{.layers = {0}, .kv_heads = {0, 1}});
   CHECK(deal_heads(plan, cost, 4) == PerHead<int>{{1, 1}, {2, 3}});
   plan.groups[1].layer_records = {0};
   CHECK(deal_heads(plan, cost, 4) == PerHead<int>{{1, 1}, {2, 2}});
@@ -120,10 +123,9 @@ TEST_CASE("heads that are decided for or recorded together stay together") {
 
 TEST_CASE("a KV head without cells is nobody's") {
   const SweepFolder folder;
-  Plan plan = plan_of_layers(folder, 1, 3);
-  for (const std::size_t c : plan.groups[0].cells) {
-    if (plan.cells[c].kv_head == 1) plan.cells[c].kv_head = 2;
-  }
+  const Plan plan =
+      make_plan(folder.parse(sweep(R"({"algorithm": "exact", "where": {"kv_heads": [0, 2]}})")),
+                {planned_dump("a", 100, {0}, 3)});
   CHECK(deal_heads(plan, {{2, 9, 1}}, 3) == PerHead<int>{{1, 0, 2}});
 }
 

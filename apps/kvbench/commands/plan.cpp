@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -29,7 +30,7 @@ namespace {
 
 constexpr const char* kPlanFooter =
     R"(Memory is what the run needs at most: the plan, and one KV head at a time or, at the end, the summary of
-results.json. Time is estimated: a few cells are timed for two seconds and the rest extrapolated, for this
+results.json. Time is estimated: a few cells are timed for at most two seconds and the rest extrapolated, for this
 machine, these dumps and its present load; writing per-row values (output.rows) is not part of it.
 Multiply-adds are an upper bound, the same on every machine; --shard distributes the KV heads by them.
 Nothing is written.
@@ -40,8 +41,10 @@ Examples:
   kvbench plan --config configs/quick.json --only 'subgen/*/*/*/*' --json | jq '.cell_list[].id'
   kvbench plan --dump data/smollm2-constitution.h5 --algorithm h2o --algorithm snapkv --budget 256,512)";
 
-// Time budget of the cost estimate.
-constexpr double kTrialSeconds = 2.0;
+// Time budget of the cost estimate: the first, less what was spent before, but no less than the
+// second.
+constexpr double kMostTrialSeconds = 2.0;
+constexpr double kLeastTrialSeconds = 0.5;
 
 }  // namespace
 
@@ -60,11 +63,13 @@ int show_plan(const PlanOptions& options) {
   log_notes(notes_of_rows(plan));
   const ShardSelection selection = select_shard(plan, options.shard);
   const std::chrono::duration<double> opened = std::chrono::steady_clock::now() - start;
-  CostEstimate cost = estimate_cost(plan, dumps.dumps, device.kernels(), selection, kTrialSeconds);
+  CostEstimate cost =
+      estimate_cost(plan, dumps.dumps, device.kernels(), selection,
+                    std::max(kMostTrialSeconds - opened.count(), kLeastTrialSeconds));
   cost.start_seconds = opened.count();
   const PlanReport report(plan, selection, cost, thread_count());
   if (options.json) {
-    print_json(report.json(), 1);
+    report.write_json(print_block);
   } else {
     print_block(report.table(terminal_columns(stdout)));
   }

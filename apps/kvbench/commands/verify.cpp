@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -32,6 +33,7 @@
 #include "results/cell_field.hpp"
 #include "results/file_records.hpp"
 #include "results/journal.hpp"
+#include "results/plan_index.hpp"
 #include "results/provenance.hpp"
 #include "results/record_check.hpp"
 #include "run/execute.hpp"
@@ -219,18 +221,17 @@ bool is_of(const Json& record, const Plan& plan, const PlannedCell& cell) {
 // The sampled cells that the sweep of the results makes, by id; the others differ already.
 std::map<std::string, const Json*> known_cells(const Sample& sample, const Plan& whole,
                                                CellVerdict& verdict) {
-  std::map<std::string, const PlannedCell*> planned;
-  for (const PlannedCell& cell : whole.cells) planned[cell.id] = &cell;
+  const PlanIndex planned(whole);
   std::map<std::string, const Json*> known;
   for (const Json& cell : sample.cells) {
     const Json id = cell.value("id", Json());
-    const auto found = id.is_string() ? planned.find(id.get<std::string>()) : planned.end();
-    if (found == planned.end()) {
+    const auto found = id.is_string() ? planned.find(id.get<std::string>()) : std::nullopt;
+    if (!found || *found >= whole.cells.size()) {
       verdict.add(cell, {{"id", id, "not a cell of the results' own sweep and dumps"}});
-    } else if (!is_of(cell, whole, *found->second)) {
-      verdict.add(cell, {{"key", cell.at("key"), cell_key(whole, *found->second)}});
+    } else if (!is_of(cell, whole, whole.cells[*found])) {
+      verdict.add(cell, {{"key", cell.at("key"), cell_key(whole, whole.cells[*found])}});
     } else {
-      known[found->first] = &cell;
+      known[id.get<std::string>()] = &cell;
     }
   }
   return known;

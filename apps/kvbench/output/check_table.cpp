@@ -50,19 +50,18 @@ using Row = std::vector<std::string>;  // bound, value, allowed, what, cell
 void add_violations(std::vector<Row>& rows, const std::string& bound,
                     const std::vector<Violation>& violations) {
   std::vector<Row> found;
-  std::vector<std::string> reasons;
-  std::vector<const Json*> cells;
-  for (const Violation& v : violations) {
+  FailureGroups causes;
+  for (std::size_t i = 0; i < violations.size(); ++i) {
+    const Violation& v = violations[i];
     if (v.value || v.allowed || v.cell.is_null()) {
       found.push_back(
           {bound, number_text(v.value), number_text(v.allowed), v.reason, cell_text(v.cell)});
     } else {  // only the cell distinguishes it from others of its cause
-      reasons.push_back(v.reason);
-      cells.push_back(&v.cell);
+      causes.add(v.reason, i);
     }
   }
-  for (const FailureGroup& cause : group_failures(reasons)) {
-    const std::string cell = cell_text(*cells[cause.first]);
+  for (const FailureGroup& cause : causes.all()) {
+    const std::string cell = cell_text(violations[cause.first].cell);
     if (cause.count == 1) {
       found.push_back({bound, "-", "-", cause.reason, cell});
     } else {

@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <map>
-
 #include "output/cell_text.hpp"
 
 namespace kvbench {
@@ -25,39 +23,37 @@ std::string without_numbers(const std::string& reason) {
 
 }  // namespace
 
-std::vector<FailureGroup> group_failures(const std::vector<std::string>& reasons) {
-  std::vector<FailureGroup> found;
-  std::vector<bool> differ;
-  std::map<std::string, std::size_t> find;
-  for (std::size_t i = 0; i < reasons.size(); ++i) {
-    const auto [place, is_new] = find.emplace(without_numbers(reasons[i]), found.size());
-    if (is_new) {
-      found.push_back({.reason = reasons[i], .first = i, .count = 0});
-      differ.push_back(false);
-    }
-    ++found[place->second].count;
-    if (reasons[i] != reasons[found[place->second].first]) differ[place->second] = true;
+void FailureGroups::add(const std::string& reason, std::size_t index, std::size_t count) {
+  const auto [place, is_new] = find_.emplace(without_numbers(reason), groups_.size());
+  if (is_new) {
+    groups_.push_back({.reason = reason, .first = index, .count = 0});
+    differ_.push_back(false);
   }
-  for (std::size_t k = 0; k < found.size(); ++k) {
-    if (differ[k]) found[k].reason += " (and similar)";
+  FailureGroup& group = groups_[place->second];
+  group.count += count;
+  if (reason != group.reason) differ_[place->second] = true;
+}
+
+std::vector<FailureGroup> FailureGroups::all() const {
+  std::vector<FailureGroup> all = groups_;
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    if (differ_[k]) all[k].reason += " (and similar)";
   }
-  return found;
+  return all;
 }
 
 std::vector<std::string> cell_lines(const std::vector<Json>& cells) {
   std::vector<std::string> lines;
-  std::vector<std::string> reasons;
-  std::vector<const Json*> explained;
-  for (const Json& cell : cells) {
-    if (!cell.contains("reason")) {
-      lines.push_back(cell_text(cell));
-      continue;
+  FailureGroups causes;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (cells[i].contains("reason")) {
+      causes.add(text_of(cells[i]["reason"]), i);
+    } else {
+      lines.push_back(cell_text(cells[i]));
     }
-    reasons.push_back(text_of(cell["reason"]));
-    explained.push_back(&cell);
   }
-  for (const FailureGroup& cause : group_failures(reasons)) {
-    const std::string cell = cell_text(*explained[cause.first]);
+  for (const FailureGroup& cause : causes.all()) {
+    const std::string cell = cell_text(cells[cause.first]);
     lines.push_back(cause.count == 1 ? cell + ": " + cause.reason
                                      : fmt::format("{} cells: {}; the first: {}", cause.count,
                                                    cause.reason, cell));

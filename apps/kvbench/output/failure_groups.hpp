@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,19 @@ struct FailureGroup {
   std::size_t count = 0;
 };
 
-// Reasons that differ in their numbers alone (rows, heads, tokens, bytes) are of one cause. In the
-// order in which the causes come.
-std::vector<FailureGroup> group_failures(const std::vector<std::string>& reasons);
+// Reasons that differ in their numbers alone (rows, heads, tokens, bytes) are of one cause.
+class FailureGroups {
+ public:
+  // `index`: what the first one of a cause is found by.
+  void add(const std::string& reason, std::size_t index, std::size_t count = 1);
+  // In the order in which the causes came.
+  std::vector<FailureGroup> all() const;
+
+ private:
+  std::vector<FailureGroup> groups_;
+  std::vector<bool> differ_;
+  std::map<std::string, std::size_t> find_;  // by the reason without its numbers
+};
 
 // A line per cause of cells that have a `reason`, per cell for the others: "CELL", "CELL: REASON"
 // or "12 cells: REASON; the first: CELL".

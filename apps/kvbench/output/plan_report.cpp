@@ -19,16 +19,26 @@
 namespace kvbench {
 namespace {
 
+// visit(cell, count) for each setting on a selected KV head: its first cell, and how many.
+template <class Visit>
+void for_each_setting(const Plan& plan, const ShardSelection& selection, const Visit& visit) {
+  plan.cells.for_each_setting(CellRange(0, plan.cells.size()),
+                              [&](std::size_t first, std::size_t count) {
+                                const PlannedCell cell = plan.cells[first];
+                                if (selection.has(cell)) visit(cell, count);
+                              });
+}
+
 // Skip reasons, most frequent first.
 std::vector<PlanReport::Skip> skips_of(const Plan& plan, const ShardSelection& selection) {
   std::map<std::string, PlanReport::Skip> by_reason;
   std::set<std::pair<const PlanReport::Skip*, const std::string*>> seen;  // a point's label is one
-  for (const PlannedCell& cell : plan.cells) {
-    if (!cell.skip_reason || !selection.has(cell)) continue;
+  for_each_setting(plan, selection, [&](const PlannedCell& cell, std::size_t count) {
+    if (!cell.skip_reason) return;
     PlanReport::Skip& skip = by_reason[*cell.skip_reason];
-    ++skip.cells;
+    skip.cells += count;
     if (seen.emplace(&skip, &*cell.label).second) skip.labels.push_back(*cell.label);
-  }
+  });
   std::vector<PlanReport::Skip> sorted;
   for (auto& [reason, skip] : by_reason) {
     skip.reason = reason;
@@ -116,11 +126,12 @@ PlanReport::PlanReport(const Plan& plan, const ShardSelection& selection, const 
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     if (!selection.groups[g]) continue;
     Group group{.index = g, .bytes = estimate_memory_bytes(plan, plan.groups[g], threads)};
-    for (const std::size_t c : plan.groups[g].cells) {
-      if (!selection.has(plan.cells[c])) continue;
-      ++group.cells;
-      group.skipped += plan.cells[c].skip_reason ? 1 : 0;
-    }
+    plan.cells.for_each_setting(plan.groups[g].cells, [&](std::size_t first, std::size_t count) {
+      const PlannedCell cell = plan.cells[first];
+      if (!selection.has(cell)) return;
+      group.cells += count;
+      group.skipped += cell.skip_reason ? count : 0;
+    });
     const std::vector<double> work = head_multiply_adds(plan, plan.groups[g]);
     for (std::size_t h = 0; h < work.size(); ++h) {
       if (selection.heads[g][h]) group.multiply_adds += work[h];
@@ -134,7 +145,7 @@ PlanReport::PlanReport(const Plan& plan, const ShardSelection& selection, const 
   skips_ = skips_of(plan, selection);
 }
 
-Json PlanReport::json() const {
+Json PlanReport::json_without_cells() const {
   Json groups = Json::array();
   for (const Group& each : groups_) {
     const WorkGroup& group = plan_.groups[each.index];
@@ -170,7 +181,14 @@ Json PlanReport::json() const {
         {{"reason", skip.reason}, {"cells", skip.cells}, {"labels", skip.labels}});
   }
   document["config"] = plan_.config;
-  document["cell_list"] = Json::array();
+  return document;
+}
+
+void PlanReport::write_json(const std::function<void(std::string_view)>& write) const {
+  std::string text = json_without_cells().dump(1, ' ', false, Json::error_handler_t::replace);
+  text.resize(text.size() - std::string_view("\n}").size());
+  write(text + ",\n \"cell_list\": [");
+  const char* separator = "\n  ";
   for (const PlannedCell& cell : plan_.cells) {
     if (!selection_.has(cell)) continue;
     Json entry = {{"id", cell.id.text()}, {"path", cell_path(plan_, cell)}};
@@ -178,9 +196,9 @@ Json PlanReport::json() const {
     const Json solved = solved_tokens(cell);
     if (!solved.empty()) entry["solved"] = solved;
     if (cell.skip_reason) entry["skip_reason"] = *cell.skip_reason;
-    document["cell_list"].push_back(std::move(entry));
+    write(std::exchange(separator, ",\n  ") + to_line(entry));
   }
-  return document;
+  write("\n ]\n}\n");
 }
 
 std::string PlanReport::table(std::size_t columns) const {
@@ -216,11 +234,12 @@ std::string PlanReport::table(std::size_t columns) const {
   std::map<std::string, std::size_t> cells_of;
   std::vector<std::string> in_order;
   SolvedBudgets solved;
-  for (const PlannedCell& cell : plan_.cells) {
-    if (!selection_.has(cell)) continue;
+  for_each_setting(plan_, selection_, [&](const PlannedCell& cell, std::size_t count) {
     solved.add(cell);
-    if (cells_of[*cell.label]++ == 0) in_order.push_back(*cell.label);
-  }
+    std::size_t& cells = cells_of[*cell.label];
+    if (cells == 0) in_order.push_back(*cell.label);
+    cells += count;
+  });
   Table labels({{"label", Align::kLeft, 24}, {"cells", Align::kRight, 8}}, " ");
   for (const std::string& label : in_order) labels.add({label, std::to_string(cells_of[label])});
   out += groups.text(columns) + "\n" + labels.text(columns) + solved.table(columns);

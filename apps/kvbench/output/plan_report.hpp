@@ -1,7 +1,9 @@
 // The output of `kvbench plan`, as a document and as tables.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,10 +27,13 @@ class PlanReport {
     std::vector<std::string> labels;
   };
 
-  Json json() const;
+  // One JSON document, in parts: its list of cells may be longer than memory.
+  void write_json(const std::function<void(std::string_view)>& write) const;
   std::string table(std::size_t columns) const;  // as Table::text() has it
 
  private:
+  Json json_without_cells() const;
+
   struct Group {            // as far as it is selected
     std::size_t index = 0;  // into the plan's groups
     std::size_t cells = 0;

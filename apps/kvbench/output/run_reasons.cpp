@@ -15,11 +15,11 @@ namespace {
 
 constexpr std::size_t kShown = 5;
 
-// A line per cause, `words` around it. `name_of` the index of a reason: what it is of; none where
+// A line per cause, `words` around it. `name_of` the index of a failure: what it is of; none where
 // that is not said.
-void log_groups(const std::vector<std::string>& reasons, const char* words,
+void log_groups(const FailureGroups& failures, const char* words,
                 const std::function<std::string(std::size_t)>& name_of = nullptr) {
-  const std::vector<FailureGroup> found = group_failures(reasons);
+  const std::vector<FailureGroup> found = failures.all();
   for (std::size_t k = 0; k < std::min(found.size(), kShown); ++k) {
     log_text("  {} {}: {}{}\n", found[k].count, words, found[k].reason,
              name_of ? fmt::format(" (first: {})", name_of(found[k].first)) : "");
@@ -30,38 +30,36 @@ void log_groups(const std::vector<std::string>& reasons, const char* words,
 }  // namespace
 
 void log_failures(const Plan& plan, const Journal& journal) {
-  std::vector<std::string> reasons;
-  std::vector<const PlannedCell*> cells;
+  FailureGroups failures;
   for (std::size_t c = 0; c < plan.cells.size(); ++c) {
     if (journal.state(c) != CellState::kFailed) continue;
-    reasons.push_back(journal.read(c).value("reason", ""));
-    cells.push_back(&plan.cells[c]);
+    failures.add(journal.read(c).value("reason", ""), c);
   }
-  log_groups(reasons, "failed", [&](std::size_t i) { return cell_path(plan, *cells[i]); });
+  log_groups(failures, "failed", [&](std::size_t c) { return cell_path(plan, plan.cells[c]); });
 }
 
 void log_skips(const Plan& plan, const ShardSelection& selection) {
-  std::vector<std::string> reasons;
-  for (const PlannedCell& cell : plan.cells) {
-    if (cell.skip_reason && selection.has(cell)) reasons.push_back(*cell.skip_reason);
-  }
-  log_groups(reasons, "skipped");
+  FailureGroups skips;
+  plan.cells.for_each_setting(CellRange(0, plan.cells.size()),
+                              [&](std::size_t first, std::size_t count) {
+                                const PlannedCell cell = plan.cells[first];
+                                if (cell.skip_reason && selection.has(cell))
+                                  skips.add(*cell.skip_reason, first, count);
+                              });
+  log_groups(skips, "skipped");
 }
 
 void log_layer_failures(const Plan& plan, const Journal& journal) {
-  std::vector<std::string> reasons;
-  std::vector<const PlannedLayerRecord*> layers;
+  FailureGroups failures;
   for (std::size_t l = 0; l < plan.layer_records.size(); ++l) {
-    const PlannedLayerRecord& layer = plan.layer_records[l];
-    const bool by_cell = std::any_of(layer.cells.begin(), layer.cells.end(), [&](std::size_t c) {
+    const bool by_cell = std::ranges::any_of(plan.layer_records[l].cells, [&](std::size_t c) {
       return journal.state(c) == CellState::kFailed;
     });
     if (by_cell || journal.layer_state(l) != CellState::kFailed) continue;
-    reasons.push_back(journal.read_layer(l).value("reason", ""));
-    layers.push_back(&layer);
+    failures.add(journal.read_layer(l).value("reason", ""), l);
   }
-  log_groups(reasons, "records of whole layers failed",
-             [&](std::size_t i) { return layer_record_path(plan, *layers[i]); });
+  log_groups(failures, "records of whole layers failed",
+             [&](std::size_t l) { return layer_record_path(plan, plan.layer_records[l]); });
 }
 
 }  // namespace kvbench

@@ -1,0 +1,31 @@
+// The pieces of work that cells of one KV head share, counted without looking at every seed.
+#pragma once
+
+#include <cstddef>
+#include <map>
+
+#include "sweep/plan.hpp"
+
+namespace kvbench {
+
+class SharedPieces {
+ public:
+  // Of `count` cells of the group from `first` on, of one setting on one KV head: they differ in
+  // their seeds. What the first and the last share is one piece, what they do not is one of each.
+  void add(const Plan& plan, const WorkGroup& group, std::size_t first, std::size_t count);
+
+  double count() const;
+  // Of their results, with what is kept of every token: sums of every query head, and two numbers
+  // more. What is decided for a layer or the model is not among them.
+  double bytes() const;
+
+ private:
+  struct Piece {
+    double bytes = 0.0;
+    double times = 0.0;
+  };
+
+  std::map<WorkKey, Piece> pieces_;
+};
+
+}  // namespace kvbench

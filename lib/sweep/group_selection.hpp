@@ -1,0 +1,31 @@
+// The groups that a sweep selects of its dumps.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "json/pointer.hpp"
+#include "sweep/config.hpp"
+#include "sweep/plan.hpp"
+
+namespace kvbench {
+
+template <class T>
+bool selects(const std::optional<std::vector<T>>& list, const T& element) {
+  return !list || std::find(list->begin(), list->end(), element) != list->end();
+}
+
+bool selects(const Selection& selection, const std::string& sequence, int layer);
+
+// KV heads of a layer with so many that both select.
+Index selected_heads(const Selection& select, const Selection& where, int kv_heads);
+
+// In the order of Plan::groups, complete but for what depends on their cells; empty where the sweep
+// does not say of which streams (SweepConfig::streams_known). Reports what is selected and does not
+// exist, dumps of equal content, and prompts, tokens and rows that are out of range.
+std::vector<WorkGroup> select_groups(const SweepConfig& config,
+                                     const std::vector<PlannedDump>& dumps, ErrorList& errors);
+
+}  // namespace kvbench
