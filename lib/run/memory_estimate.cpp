@@ -26,6 +26,8 @@ constexpr double kProgramBytes = 32.0 * 1024 * 1024;  // with its libraries
 constexpr double kTokenBytes = 64.0;
 // A row of a cache, its places in the orders by which it comes and goes, and in the sketch.
 constexpr double kRowBytes = 192.0;
+// A setting in the plan, beside its parameters: a list of them grows by doubling.
+constexpr double kSettingBytes = 2.0 * sizeof(PlannedSetting);
 // A record of a whole layer in the plan and in the journal's list, with the ids of a few KV heads.
 constexpr double kLayerRecordBytes = 400.0;
 
@@ -115,6 +117,7 @@ double cache_bytes(const Plan& plan, const WorkGroup& group, const CellRange& ce
 double program_bytes(const Plan& plan) {
   return kProgramBytes +
          plan_bytes(static_cast<double>(plan.cells.size()), static_cast<double>(plan.points)) +
+         kSettingBytes * static_cast<double>(plan.cells.settings().size()) +
          kLayerRecordBytes * static_cast<double>(plan.layer_records.size());
 }
 

@@ -7,9 +7,9 @@
 namespace kvbench {
 namespace {
 
-// Keys and bytes.
-std::vector<std::pair<WorkKey, double>> pieces_of(const PlannedCell& cell, const WorkGroup& group) {
-  const std::uint32_t seed = cell.seed_or_zero();
+// Keys and bytes, of a cell like this with the seed.
+std::vector<std::pair<WorkKey, double>> pieces_of(const PlannedCell& cell, const WorkGroup& group,
+                                                  std::uint32_t seed) {
   std::vector<std::pair<WorkKey, double>> pieces;
   if (cell.scope) {
     pieces.emplace_back(cell.algorithm->model_work(*cell.params, seed).key(), 0.0);
@@ -28,15 +28,18 @@ std::vector<std::pair<WorkKey, double>> pieces_of(const PlannedCell& cell, const
 
 void SharedPieces::add(const Plan& plan, const WorkGroup& group, std::size_t first,
                        std::size_t count) {
-  std::map<WorkKey, double> of_last;
-  if (count > 1) {
-    for (auto& piece : pieces_of(plan.cells[first + count - 1], group)) of_last.insert(piece);
+  const PlannedCell cell = plan.cells[first];
+  const auto seeds = static_cast<double>(plan.cells.seeds().size());
+  const bool is_varied = cell.seed && seeds > 1.0;
+  std::map<WorkKey, double> of_other;  // any two seeds will do
+  if (is_varied) {
+    for (auto& piece : pieces_of(cell, group, 1)) of_other.insert(piece);
   }
-  for (const auto& [key, bytes] : pieces_of(plan.cells[first], group)) {
-    const bool is_one = count == 1 || of_last.count(key) != 0;
+  for (const auto& [key, bytes] : pieces_of(cell, group, 0)) {
     Piece& piece = pieces_[key];
     piece.bytes = bytes;
-    piece.times = std::max(piece.times, is_one ? 1.0 : static_cast<double>(count));
+    const bool is_one = !is_varied || of_other.count(key) != 0;
+    piece.times = is_one ? 1.0 : std::min(piece.times + static_cast<double>(count), seeds);
   }
 }
 

@@ -11,9 +11,10 @@ namespace kvbench {
 class SharedPieces {
  public:
   // Of `count` cells of the group from `first` on, of one setting on one KV head: they differ in
-  // their seeds. What the first and the last share is one piece, what they do not is one of each.
+  // their seeds. What is the same for two seeds is one piece, what is not is one of each seed.
   void add(const Plan& plan, const WorkGroup& group, std::size_t first, std::size_t count);
 
+  // No less than there are; more only where --only leaves settings with different seeds.
   double count() const;
   // Of their results, with what is kept of every token: sums of every query head, and two numbers
   // more. What is decided for a layer or the model is not among them.

@@ -112,8 +112,10 @@ class PlannedCells {
   // Those that have one of these cells.
   std::span<const PlannedHead> heads(const CellRange& cells) const;
   const std::vector<PlannedSetting>& settings() const { return settings_; }
+  // Of the sweep, in its order.
+  const std::vector<std::uint32_t>& seeds() const { return seeds_; }
 
-  // For those who make a plan. `seed`: an index into seeds, which counts where the setting is
+  // For those who make a plan. `seed`: an index into seeds(), which counts where the setting is
   // seeded.
   void set_seeds(std::vector<std::uint32_t> seeds) { seeds_ = std::move(seeds); }
   void reserve(std::size_t cells);

@@ -27,12 +27,13 @@ double bytes_of(const Plan& plan, int threads) {
 
 TEST_CASE("the estimate of a small shape, added up by hand") {
   const Plan plan = plan_of(100, 10);
-  const double program = 32.0 * 1024 * 1024 + plan_bytes(2, 1);  // two planned cells of one point
-  const double stream = 8 * (100 * (64 + 64) + 3 * 100 * 64);    // keys, values, queries
-  const double reference = 8 * 10 * (3 * (64 + 3) + 2);          // exact answers of 10 rows
-  const double logits = 10 * 24 * 3 * 100;                       // and exponentials, twice
-  const double cell = 8 * 10 * 3 * (64 + 17) + 64 * 100;         // differences, metrics, sketch
-  const double copies = 8 * 100 * (64 + 64);                     // packed for a kernel
+  // Two planned cells of one point, which are of one setting.
+  const double program = 32.0 * 1024 * 1024 + plan_bytes(2, 1) + 2 * sizeof(PlannedSetting);
+  const double stream = 8 * (100 * (64 + 64) + 3 * 100 * 64);  // keys, values, queries
+  const double reference = 8 * 10 * (3 * (64 + 3) + 2);        // exact answers of 10 rows
+  const double logits = 10 * 24 * 3 * 100;                     // and exponentials, twice
+  const double cell = 8 * 10 * 3 * (64 + 17) + 64 * 100;       // differences, metrics, sketch
+  const double copies = 8 * 100 * (64 + 64);                   // packed for a kernel
   CHECK(bytes_of(plan, 1) == program + stream + reference + logits + cell + copies);
   // With more threads the next stream is read ahead; one cell per head keeps one thread at work.
   CHECK(bytes_of(plan, 2) == bytes_of(plan, 1) + stream);
@@ -115,7 +116,7 @@ TEST_CASE("a group whose cells are all skipped needs nothing") {
 TEST_CASE("the estimate of writing results, added up by hand") {
   const Plan plan = plan_of(100, 10, entry("uniform", R"("T": [1, 2])"));  // three seeds, two heads
   REQUIRE(plan.cells.size() == 12);
-  const double program = 32.0 * 1024 * 1024 + plan_bytes(12, 2);
+  const double program = 32.0 * 1024 * 1024 + plan_bytes(12, 2) + 2 * 2 * sizeof(PlannedSetting);
   const double summary = 2 * Summary::setting_bytes() + 12 * Summary::record_bytes() +
                          Summary::rows_bytes(12, 0) + Summary::entry_bytes(2, 3, 6);
   CHECK(estimate_results_bytes(plan) == program + summary);

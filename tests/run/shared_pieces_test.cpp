@@ -74,5 +74,33 @@ TEST_CASE("pieces are counted by setting as they are seed by seed") {
   CHECK(*counts.rbegin() >= 5.0);  // one of each
 }
 
+TEST_CASE("where settings are left with different seeds, none is missed") {
+  const SweepFolder folder;
+  const auto planned = [&](const std::vector<std::string>& only) {
+    return make_plan(
+        parse_sweep(sweep(R"({"algorithm": "keyformer", "params": {"budget": [8, 16]}})",
+                          R"("seeds": [3, 1, 4, 15])"),
+                    folder.file("s.json"), {}, all_algorithms()),
+        {planned_dump("a", 128, {0}, 1)}, only);
+  };
+  const Plan whole = planned({});
+  REQUIRE(whole.cells.size() == 8);
+  for (unsigned kept = 1; kept < 256; ++kept) {
+    std::vector<std::string> only;
+    for (std::size_t c = 0; c < 8; ++c) {
+      if ((kept >> c & 1U) != 0) only.push_back(whole.cells[c].id);
+    }
+    const Plan plan = planned(only);
+    const WorkGroup& group = plan.groups[0];
+    SharedPieces pieces;
+    plan.cells.for_each_setting(group.cells, [&](std::size_t first, std::size_t count) {
+      pieces.add(plan, group, first, count);
+    });
+    const EveryCell every(plan, group, group.cells);
+    CHECK(pieces.bytes() >= every.bytes());
+    CHECK(pieces.count() <= every.count() + 2.0);
+  }
+}
+
 }  // namespace
 }  // namespace kvbench::test
