@@ -37,9 +37,7 @@ std::uint64_t kind_of(const Plan& plan, const HeadCells& head) {
         static_cast<Index>(group.layer_records.size())}) {
     mix(static_cast<std::uint64_t>(number));
   }
-  plan.cells.for_each_setting(head.cells, [&](std::size_t first, std::size_t count) {
-    const PlannedCell cell = plan.cells[first];
-    if (cell.skip_reason) return;
+  plan.cells.for_each_to_run(head.cells, [&](const PlannedCell& cell, std::size_t count) {
     mix(reinterpret_cast<std::uintptr_t>(cell.params.get()));
     mix(reinterpret_cast<std::uintptr_t>(cell.storage.get()));
     mix(count);
@@ -55,9 +53,8 @@ std::vector<HeadCells> heads_of(const Plan& plan, const ShardSelection& selectio
     for (const PlannedHead& head : plan.cells.heads(plan.groups[g].cells)) {
       if (!selection.has(g, head.kv_head)) continue;
       HeadCells to_time{head, 0, work[static_cast<std::size_t>(head.kv_head)]};
-      plan.cells.for_each_setting(head.cells, [&](std::size_t first, std::size_t count) {
-        if (!plan.cells[first].skip_reason) to_time.to_run += count;
-      });
+      plan.cells.for_each_to_run(
+          head.cells, [&](const PlannedCell&, std::size_t count) { to_time.to_run += count; });
       if (to_time.to_run > 0) heads.push_back(to_time);
     }
   }

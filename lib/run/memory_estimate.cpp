@@ -40,20 +40,11 @@ double cell_columns() {
                                  [](const Metric& metric) { return metric.of_row != nullptr; }));
 }
 
-// visit(cell, count) for each setting of these cells that runs: its first cell, and how many.
-template <class Visit>
-void for_each_to_run(const Plan& plan, const CellRange& cells, const Visit& visit) {
-  plan.cells.for_each_setting(cells, [&](std::size_t first, std::size_t count) {
-    const PlannedCell cell = plan.cells[first];
-    if (!cell.skip_reason) visit(cell, static_cast<double>(count));
-  });
-}
-
 // What the cells of one KV head share: matrices and nets, and sums per token.
 double shared_bytes(const Plan& plan, const WorkGroup& group, const CellRange& cells) {
   SharedPieces pieces;
-  plan.cells.for_each_setting(cells, [&](std::size_t first, std::size_t count) {
-    if (!plan.cells[first].skip_reason) pieces.add(plan, group, first, count);
+  plan.cells.for_each_to_run(cells, [&](const PlannedCell& cell, std::size_t count) {
+    pieces.add(plan, group, cell, count);
   });
   return pieces.bytes();
 }
@@ -62,7 +53,7 @@ double shared_bytes(const Plan& plan, const WorkGroup& group, const CellRange& c
 double model_bytes(const Plan& plan, const WorkGroup& group, const CellRange& cells,
                    double stream) {
   double most = 0.0;
-  for_each_to_run(plan, cells, [&](const PlannedCell& cell, double) {
+  plan.cells.for_each_to_run(cells, [&](const PlannedCell& cell, std::size_t) {
     if (!cell.scope) return;
     const auto streams =
         static_cast<Index>(cell.scope->layers.size() * cell.scope->kv_heads.size());
@@ -84,7 +75,8 @@ double stored_bytes(const Plan& plan, const WorkGroup& group, const CellRange& c
   const auto dv = static_cast<double>(group.shape.dv);
   double count = 0.0;
   std::map<const Storage*, double> by_storage;
-  for_each_to_run(plan, cells, [&](const PlannedCell& cell, double seeds) {
+  plan.cells.for_each_to_run(cells, [&](const PlannedCell& cell, std::size_t cell_count) {
+    const auto seeds = static_cast<double>(cell_count);
     count += seeds;
     if (cell.storage) by_storage[cell.storage.get()] += seeds * 8.0 * n * (d + 3.0 * dv + 3.0);
   });
@@ -100,14 +92,15 @@ double stored_bytes(const Plan& plan, const WorkGroup& group, const CellRange& c
 // What the cells that replay caches hold of them: rows, and vectors as read and in the sketch.
 double cache_bytes(const Plan& plan, const WorkGroup& group, const CellRange& cells) {
   double sum = 0.0;
-  for_each_to_run(plan, cells, [&](const PlannedCell& cell, double count) {
+  plan.cells.for_each_to_run(cells, [&](const PlannedCell& cell, std::size_t count) {
     for (const auto& [name, value] : cell.params->entries()) {
       const auto* file = std::get_if<CacheParameter>(&value);
       if (file == nullptr) continue;
       const KeptHead* head = file->cache->find({group.sequence, group.layer, cell.kv_head});
       if (head == nullptr) continue;
       const auto vectors = static_cast<double>(head->d + head->dv);
-      sum += count * static_cast<double>(head->rows) * (kRowBytes + 16.0 * vectors);
+      sum += static_cast<double>(count) * static_cast<double>(head->rows) *
+             (kRowBytes + 16.0 * vectors);
     }
   });
   return sum;
@@ -154,11 +147,10 @@ std::vector<SettingSize> setting_sizes(const Plan& plan) {
             .first->second);
   }
   std::vector<SettingSize> sizes(place.size());
-  plan.cells.for_each_setting(
-      CellRange(0, plan.cells.size()), [&](std::size_t first, std::size_t count) {
-        const PlannedCell cell = plan.cells[first];
-        if (!cell.skip_reason) sizes[place_of[cell.setting]].add(cell, static_cast<Index>(count));
-      });
+  plan.cells.for_each_to_run(CellRange(0, plan.cells.size()),
+                             [&](const PlannedCell& cell, std::size_t count) {
+                               sizes[place_of[cell.setting]].add(cell, static_cast<Index>(count));
+                             });
   std::erase_if(sizes, [](const SettingSize& size) { return size.cells == 0; });
   return sizes;
 }
@@ -173,13 +165,12 @@ struct FullestHead {
 FullestHead fullest_head(const Plan& plan, const WorkGroup& group) {
   FullestHead fullest;
   for (const PlannedHead& head : plan.cells.heads(group.cells)) {
-    double count = 0.0;
-    for_each_to_run(plan, head.cells, [&](const PlannedCell& cell, double seeds) {
-      count += seeds;
+    std::size_t to_run = 0;
+    plan.cells.for_each_to_run(head.cells, [&](const PlannedCell& cell, std::size_t count) {
+      to_run += count;
       fullest.every_row =
           fullest.every_row || visits_every_row(cell.algorithm->needs(*cell.params));
     });
-    const auto to_run = static_cast<std::size_t>(count);
     if (to_run > fullest.to_run) {
       fullest.cells = head.cells;
       fullest.to_run = to_run;

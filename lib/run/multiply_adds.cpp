@@ -15,9 +15,7 @@ double visible_tokens(const StreamShape& shape, const std::vector<Index>& rows) 
 
 std::vector<double> head_multiply_adds(const Plan& plan, const WorkGroup& group) {
   std::vector<double> cells(static_cast<std::size_t>(group.kv_heads), 0.0);
-  plan.cells.for_each_setting(group.cells, [&](std::size_t first, std::size_t count) {
-    const PlannedCell cell = plan.cells[first];
-    if (cell.skip_reason) return;
+  plan.cells.for_each_to_run(group.cells, [&](const PlannedCell& cell, std::size_t count) {
     cells[static_cast<std::size_t>(cell.kv_head)] += static_cast<double>(count);
   });
   const auto heads = static_cast<double>(

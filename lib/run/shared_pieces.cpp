@@ -26,9 +26,8 @@ std::vector<std::pair<WorkKey, double>> pieces_of(const PlannedCell& cell, const
 
 }  // namespace
 
-void SharedPieces::add(const Plan& plan, const WorkGroup& group, std::size_t first,
+void SharedPieces::add(const Plan& plan, const WorkGroup& group, const PlannedCell& cell,
                        std::size_t count) {
-  const PlannedCell cell = plan.cells[first];
   const auto seeds = static_cast<double>(plan.cells.seeds().size());
   const bool is_varied = cell.seed && seeds > 1.0;
   std::map<WorkKey, double> of_other;  // any two seeds will do

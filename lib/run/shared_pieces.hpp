@@ -10,9 +10,9 @@ namespace kvbench {
 
 class SharedPieces {
  public:
-  // Of `count` cells of the group from `first` on, of one setting on one KV head: they differ in
+  // Of `count` cells of the group from `cell` on, of one setting on one KV head: they differ in
   // their seeds. What is the same for two seeds is one piece, what is not is one of each seed.
-  void add(const Plan& plan, const WorkGroup& group, std::size_t first, std::size_t count);
+  void add(const Plan& plan, const WorkGroup& group, const PlannedCell& cell, std::size_t count);
 
   // No less than there are; more only where --only leaves settings with different seeds.
   double count() const;

@@ -47,10 +47,9 @@ class Sampler {
         group_(plan.groups[head.group]),
         head_(head),
         dump_(dumps[group_.dump]) {
-    plan.cells.for_each_setting(head.cells, [&](std::size_t first, std::size_t count) {
-      if (plan.cells[first].skip_reason) return;
-      every_row_ = every_row_ || visits_every_row(first);
-      pieces_.add(plan, group_, first, count);
+    plan.cells.for_each_to_run(head.cells, [&](const PlannedCell& cell, std::size_t count) {
+      every_row_ = every_row_ || visits_every_row(cell.index);
+      pieces_.add(plan, group_, cell, count);
     });
     if (group_.hidden == 0) return;
     for (const std::size_t l : group_.layer_records) {
@@ -88,12 +87,11 @@ class Sampler {
   std::vector<std::size_t> spread(std::size_t count) const {
     std::vector<std::size_t> chosen;
     std::size_t before = 0;  // cells to run in front of the setting's
-    plan_.cells.for_each_setting(head_.cells, [&](std::size_t first, std::size_t size) {
-      if (plan_.cells[first].skip_reason) return;
+    plan_.cells.for_each_to_run(head_.cells, [&](const PlannedCell& cell, std::size_t size) {
       while (chosen.size() < count) {
         const std::size_t next = (2 * chosen.size() + 1) * head_.to_run / (2 * count);
         if (next >= before + size) break;
-        chosen.push_back(first + (next - before));
+        chosen.push_back(cell.index + (next - before));
       }
       before += size;
     });
@@ -168,7 +166,7 @@ class Sampler {
         seconds_from(start) - timing.reference_seconds - timing.shared_seconds;
     const double share = static_cast<double>(head_.to_run) / static_cast<double>(cells_);
     SharedPieces pieces;
-    for (const std::size_t c : chosen) pieces.add(plan_, group_, c, 1);
+    for (const std::size_t c : chosen) pieces.add(plan_, group_, plan_.cells[c], 1);
     const double works = pieces_.count() / std::max(1.0, pieces.count());
     // What cells share is of all tokens, not of rows.
     const double tokens =

@@ -46,6 +46,7 @@ struct PlannedSetting {
 
 // One result record to be, as Plan::cells hands it out: it refers to the plan.
 struct PlannedCell {
+  std::size_t index = 0;  // in the plan
   Key128 id;              // hash of the canonical JSON of cell_key
   std::size_t group = 0;  // index into Plan::groups
   int kv_head = 0;
@@ -104,9 +105,13 @@ class PlannedCells {
   Iterator end() const { return {*this, size(), heads_.size()}; }
 
   const Key128& id(std::size_t cell) const { return ids_[cell]; }
-  // visit(first, count) for each part of `cells` that is of one KV head and one setting.
+  // visit(first, count) for each part of `cells` that is of one KV head and one setting: the first
+  // cell, which stands for the others in all but id and seed, and how many there are.
   template <class Visit>
   void for_each_setting(const CellRange& cells, const Visit& visit) const;
+  // The same of settings that will run.
+  template <class Visit>
+  void for_each_to_run(const CellRange& cells, const Visit& visit) const;
 
   const std::vector<PlannedHead>& heads() const { return heads_; }
   // Those that have one of these cells.
@@ -158,7 +163,8 @@ class PlannedCells {
 inline PlannedCell PlannedCells::made(std::size_t cell, const PlannedHead& head) const {
   const Place place = places_[cell];
   const PlannedSetting& setting = settings_[place.setting()];
-  return {.id = ids_[cell],
+  return {.index = cell,
+          .id = ids_[cell],
           .group = head.group,
           .kv_head = head.kv_head,
           .seed = setting.is_seeded ? std::optional(seeds_[place.seed()]) : std::nullopt,
@@ -179,9 +185,16 @@ void PlannedCells::for_each_setting(const CellRange& cells, const Visit& visit) 
          first < end; first = next) {
       const std::size_t setting = places_[first].setting();
       while (next < end && places_[next].setting() == setting) ++next;
-      visit(first, next - first);
+      visit(made(first, head), next - first);
     }
   }
+}
+
+template <class Visit>
+void PlannedCells::for_each_to_run(const CellRange& cells, const Visit& visit) const {
+  for_each_setting(cells, [&](const PlannedCell& first, std::size_t count) {
+    if (!first.skip_reason) visit(first, count);
+  });
 }
 
 }  // namespace kvbench

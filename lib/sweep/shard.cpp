@@ -31,9 +31,8 @@ enum class Together { kHead, kGroup, kSequence };
 // What of a group one shard must have together.
 Together together_in(const Plan& plan, const WorkGroup& group) {
   Together out = group.layer_records.empty() ? Together::kHead : Together::kGroup;
-  plan.cells.for_each_setting(group.cells, [&](std::size_t first, std::size_t) {
-    const PlannedCell cell = plan.cells[first];
-    if (cell.scope == nullptr || cell.skip_reason) return;
+  plan.cells.for_each_to_run(group.cells, [&](const PlannedCell& cell, std::size_t) {
+    if (cell.scope == nullptr) return;
     if (cell.scope->kv_heads.size() > 1) out = std::max(out, Together::kGroup);
     if (cell.scope->layers.size() > 1) out = Together::kSequence;
   });

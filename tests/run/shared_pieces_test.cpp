@@ -61,8 +61,8 @@ TEST_CASE("pieces are counted by setting as they are seed by seed") {
     const WorkGroup& group = plan.groups[0];
     const CellRange cells = plan.cells.heads()[0].cells;
     SharedPieces pieces;
-    plan.cells.for_each_setting(cells, [&](std::size_t first, std::size_t count) {
-      pieces.add(plan, group, first, count);
+    plan.cells.for_each_setting(cells, [&](const PlannedCell& cell, std::size_t count) {
+      pieces.add(plan, group, cell, count);
     });
     const EveryCell every(plan, group, cells);
     CHECK(pieces.count() == every.count());
@@ -93,8 +93,8 @@ TEST_CASE("where settings are left with different seeds, none is missed") {
     const Plan plan = planned(only);
     const WorkGroup& group = plan.groups[0];
     SharedPieces pieces;
-    plan.cells.for_each_setting(group.cells, [&](std::size_t first, std::size_t count) {
-      pieces.add(plan, group, first, count);
+    plan.cells.for_each_setting(group.cells, [&](const PlannedCell& cell, std::size_t count) {
+      pieces.add(plan, group, cell, count);
     });
     const EveryCell every(plan, group, group.cells);
     CHECK(pieces.bytes() >= every.bytes());

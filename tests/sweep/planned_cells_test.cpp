@@ -42,6 +42,7 @@ TEST_CASE("a cell is what was added, by its index and in order") {
   std::size_t c = 0;
   for (const PlannedCell& cell : cells) {
     for (const PlannedCell& same : {cell, cells[c]}) {
+      CHECK(same.index == c);
       CHECK(same.id == id_of(c));
       CHECK(*same.label == std::string(1, labels[c]));
       CHECK(same.group == groups[c]);
@@ -76,13 +77,25 @@ TEST_CASE("cells of one setting on one KV head come together, also where a range
   using Parts = std::vector<std::pair<std::size_t, std::size_t>>;
   const auto parts = [&](std::size_t first, std::size_t end) {
     Parts out;
-    cells.for_each_setting(CellRange(first, end),
-                           [&](std::size_t at, std::size_t size) { out.emplace_back(at, size); });
+    cells.for_each_setting(CellRange(first, end), [&](const PlannedCell& cell, std::size_t size) {
+      out.emplace_back(cell.index, size);
+    });
     return out;
   };
   CHECK(parts(0, 9) == Parts{{0, 2}, {2, 1}, {3, 2}, {5, 2}, {7, 1}, {8, 1}});
   CHECK(parts(1, 4) == Parts{{1, 1}, {2, 1}, {3, 1}});
   CHECK(parts(6, 6).empty());
+}
+
+TEST_CASE("settings that are skipped do not run") {
+  PlannedCells cells = made_cells();
+  cells.setting(1).skip_reason = "no such layer";
+  std::vector<std::size_t> first;
+  cells.for_each_to_run(CellRange(0, 9), [&](const PlannedCell& cell, std::size_t count) {
+    CHECK(count == 2);
+    first.push_back(cell.index);
+  });
+  CHECK(first == std::vector<std::size_t>{0, 5});
 }
 
 TEST_CASE("the last setting and the last seed that a plan may have are kept") {

@@ -23,8 +23,7 @@ namespace {
 template <class Visit>
 void for_each_setting(const Plan& plan, const ShardSelection& selection, const Visit& visit) {
   plan.cells.for_each_setting(CellRange(0, plan.cells.size()),
-                              [&](std::size_t first, std::size_t count) {
-                                const PlannedCell cell = plan.cells[first];
+                              [&](const PlannedCell& cell, std::size_t count) {
                                 if (selection.has(cell)) visit(cell, count);
                               });
 }
@@ -126,12 +125,12 @@ PlanReport::PlanReport(const Plan& plan, const ShardSelection& selection, const 
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     if (!selection.groups[g]) continue;
     Group group{.index = g, .bytes = estimate_memory_bytes(plan, plan.groups[g], threads)};
-    plan.cells.for_each_setting(plan.groups[g].cells, [&](std::size_t first, std::size_t count) {
-      const PlannedCell cell = plan.cells[first];
-      if (!selection.has(cell)) return;
-      group.cells += count;
-      group.skipped += cell.skip_reason ? count : 0;
-    });
+    plan.cells.for_each_setting(plan.groups[g].cells,
+                                [&](const PlannedCell& cell, std::size_t count) {
+                                  if (!selection.has(cell)) return;
+                                  group.cells += count;
+                                  group.skipped += cell.skip_reason ? count : 0;
+                                });
     const std::vector<double> work = head_multiply_adds(plan, plan.groups[g]);
     for (std::size_t h = 0; h < work.size(); ++h) {
       if (selection.heads[g][h]) group.multiply_adds += work[h];

@@ -41,10 +41,9 @@ void log_failures(const Plan& plan, const Journal& journal) {
 void log_skips(const Plan& plan, const ShardSelection& selection) {
   FailureGroups skips;
   plan.cells.for_each_setting(CellRange(0, plan.cells.size()),
-                              [&](std::size_t first, std::size_t count) {
-                                const PlannedCell cell = plan.cells[first];
+                              [&](const PlannedCell& cell, std::size_t count) {
                                 if (cell.skip_reason && selection.has(cell))
-                                  skips.add(*cell.skip_reason, first, count);
+                                  skips.add(*cell.skip_reason, cell.index, count);
                               });
   log_groups(skips, "skipped");
 }
