@@ -99,6 +99,7 @@ void read_structure(ErrorList& errors, hid_t file, const Step& step, KeptCache& 
   check_root(errors, root.get(), cache);
   if (!is_group(errors, root.get(), "/sequences", "sequences")) return;
   const hdf5::Handle sequences = hdf5::open_group(root.get(), "sequences");
+  hdf5::limit_metadata(sequences.get());
   refuse_unknown(errors, "/sequences", "attribute", hdf5::attribute_names(sequences.get()), {});
   for (const std::string& name : hdf5::children(sequences.get())) {
     const std::string place = "/sequences/" + name;

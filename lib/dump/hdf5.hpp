@@ -74,13 +74,17 @@ void renew_lock_after_fork();
 // kReadUnlocked: for a file that the caller has locked, or that needs no lock. Others are locked,
 // but on file systems without locks.
 enum class Access { kRead, kReadUnlocked, kReadWrite };
-// How many members groups of the file may have. The oldest format has all names of a group in one
+Handle open_file(const std::string& path, Access access);
+// Keeps little of the metadata of a group's file in memory, for a file whose objects are read one
+// after the other. The library's own limit is 32 MiB as stored, of which it makes ten times as
+// much.
+void limit_metadata(hid_t group);
+// How many members groups of a new file may have. The oldest format has all names of a group in one
 // piece, which the library reads and writes anew at every access once it is larger than its cache
 // of metadata: near half a million names of 32 letters if that is the library's own. Groups for
 // millions are written as HDF5 1.8 and later read them, and the cache is small, as there is no use
-// of an object twice; of a file in the oldest format it has room for the names.
+// of an object twice.
 enum class Objects { kThousands, kMillions };
-Handle open_file(const std::string& path, Access access, Objects objects = Objects::kThousands);
 // Creates or truncates, locked likewise. Objects in it carry no time stamps.
 Handle create_file(const std::string& path, Objects objects = Objects::kThousands);
 // Sets properties with which a file is created to those of kMillions.

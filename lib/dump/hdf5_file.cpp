@@ -11,8 +11,7 @@
 namespace kvbench::hdf5 {
 namespace {
 
-// Metadata that is kept in memory, in bytes of the file; what the library makes of an object's
-// takes ten times as much. It would keep 32 MiB.
+// Metadata that is kept in memory, in bytes of the file.
 constexpr std::size_t kMostMetadata = std::size_t{1} << 19;
 
 Handle access_properties(bool locking) {
@@ -35,36 +34,40 @@ bool can_lock(const std::string& path, int flags) {
   return errno != ENOSYS && errno != ENOLCK && errno != EOPNOTSUPP;
 }
 
-void limit_metadata(hid_t file_access) {
-  H5AC_cache_config_t cache;
-  cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
-  check(H5Pget_mdc_config(file_access, &cache));
-  cache.max_size = kMostMetadata;
-  cache.min_size = std::min(cache.min_size, kMostMetadata);
-  cache.initial_size = std::min(cache.initial_size, kMostMetadata);
-  check(H5Pset_mdc_config(file_access, &cache));
+void limit(H5AC_cache_config_t& cache, std::size_t most) {
+  cache.max_size = most;
+  cache.min_size = std::min(cache.min_size, most);
+  cache.initial_size = std::min(cache.initial_size, most);
 }
 
-// The oldest format has all names of a group in one piece, which is read anew at every access
-// unless it fits into the cache.
-void make_room_for_names(hid_t file) {
+// What the names of a group take that are in one piece, as in the oldest format: the piece is read
+// anew at every access unless it fits into the cache.
+std::size_t bytes_of_names(hid_t group) {
   constexpr std::size_t kName = 64;  // an identity of 32 letters, and what lies round it
   constexpr std::size_t kMost = std::size_t{32} << 20;
   H5G_info_t info;
-  check(H5Gget_info_by_name(file, "/", &info, H5P_DEFAULT));
-  if (info.storage_type != H5G_STORAGE_TYPE_SYMBOL_TABLE) return;
-  H5AC_cache_config_t cache;
-  cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
-  check(H5Fget_mdc_config(file, &cache));
-  const auto names = std::min<std::size_t>(info.nlinks, kMost / kName);
-  cache.max_size = std::max(kMostMetadata, names * kName);
-  check(H5Fset_mdc_config(file, &cache));
+  check(H5Gget_info(group, &info));
+  if (info.storage_type != H5G_STORAGE_TYPE_SYMBOL_TABLE) return 0;
+  return kName * std::min<std::size_t>(info.nlinks, kMost / kName);
 }
 
 }  // namespace
 
+void limit_metadata(hid_t group) {
+  const Handle file(H5Iget_file_id(group));
+  H5AC_cache_config_t cache;
+  cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
+  check(H5Fget_mdc_config(file.get(), &cache));
+  limit(cache, std::max(kMostMetadata, bytes_of_names(group)));
+  check(H5Fset_mdc_config(file.get(), &cache));
+}
+
 void suit_millions(hid_t file_access) {
-  limit_metadata(file_access);
+  H5AC_cache_config_t cache;
+  cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
+  check(H5Pget_mdc_config(file_access, &cache));
+  limit(cache, kMostMetadata);
+  check(H5Pset_mdc_config(file_access, &cache));
 #if H5_VERSION_GE(1, 10, 2)
   check(H5Pset_libver_bounds(file_access, H5F_LIBVER_V18, H5F_LIBVER_V18));
 #else
@@ -72,15 +75,12 @@ void suit_millions(hid_t file_access) {
 #endif
 }
 
-Handle open_file(const std::string& path, Access access, Objects objects) {
+Handle open_file(const std::string& path, Access access) {
   const Session session;
   const Handle properties =
       access_properties(access != Access::kReadUnlocked && can_lock(path, O_RDONLY));
-  if (objects == Objects::kMillions) limit_metadata(properties.get());
-  Handle file(H5Fopen(path.c_str(), access == Access::kReadWrite ? H5F_ACC_RDWR : H5F_ACC_RDONLY,
-                      properties.get()));
-  if (objects == Objects::kMillions) make_room_for_names(file.get());
-  return file;
+  return Handle(H5Fopen(path.c_str(), access == Access::kReadWrite ? H5F_ACC_RDWR : H5F_ACC_RDONLY,
+                        properties.get()));
 }
 
 Handle create_file(const std::string& path, Objects objects) {

@@ -179,7 +179,9 @@ void refuse_locked(const std::string& path) {
 // Throws InputError.
 hdf5::Handle open_rows(const std::string& path) {
   try {
-    return hdf5::open_file(path, hdf5::Access::kRead, hdf5::Objects::kMillions);
+    hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kRead);
+    hdf5::limit_metadata(file.get());
+    return file;
   } catch (const hdf5::Error& error) {
     throw InputError(unreadable(path, error.what()));
   }

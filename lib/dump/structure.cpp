@@ -414,6 +414,7 @@ DumpInfo checked(ErrorList& errors, const DumpFile& file, const std::string& pat
                     reading, file.sources};
   if (!is_group(errors, root.get(), "/sequences", "sequences")) return info;
   const hdf5::Handle sequences = hdf5::open_group(root.get(), "sequences");
+  hdf5::limit_metadata(sequences.get());
   for (const std::string& name : hdf5::children(sequences.get())) {
     if (errors.count() > kEnoughStructureErrors) {
       add(errors, "/sequences", "has more, which were not looked at; fix those above first");

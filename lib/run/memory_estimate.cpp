@@ -28,6 +28,8 @@ constexpr double kTokenBytes = 64.0;
 constexpr double kRowBytes = 192.0;
 // A setting in the plan, beside its parameters: a list of them grows by doubling.
 constexpr double kSettingBytes = 2.0 * sizeof(PlannedSetting);
+// What is known of a layer of a dump, in the plan and in the journal's header.
+constexpr double kDumpLayerBytes = 2000.0;
 // A record of a whole layer in the plan and in the journal's list, with the ids of a few KV heads.
 constexpr double kLayerRecordBytes = 400.0;
 
@@ -108,7 +110,7 @@ double cache_bytes(const Plan& plan, const WorkGroup& group, const CellRange& ce
 
 // The program and its plan.
 double program_bytes(const Plan& plan) {
-  return kProgramBytes +
+  return kProgramBytes + kDumpLayerBytes * static_cast<double>(plan.dump_layers) +
          plan_bytes(static_cast<double>(plan.cells.size()), static_cast<double>(plan.points)) +
          kSettingBytes * static_cast<double>(plan.cells.settings().size()) +
          kLayerRecordBytes * static_cast<double>(plan.layer_records.size());

@@ -411,6 +411,11 @@ Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
   plan.name = config.name;
   plan.config = config.resolved;
   plan.dumps = std::move(dumps);
+  for (const PlannedDump& dump : plan.dumps) {
+    for (const PlannedSequence& sequence : dump.sequences) {
+      plan.dump_layers += sequence.layers.size();
+    }
+  }
   plan.rows = config.rows;
   plan.device = device;
   plan.only = only;

@@ -80,6 +80,7 @@ struct Plan {
   nlohmann::json config;  // fully resolved sweep; is itself a sweep file
   std::string hash;       // of the ordered cell ids
   std::vector<PlannedDump> dumps;
+  std::size_t dump_layers = 0;  // of all sequences, whether they have cells or not
   std::vector<std::shared_ptr<const KeptCache>> caches;  // that parameters name
   std::vector<WorkGroup> groups;
   PlannedCells cells;

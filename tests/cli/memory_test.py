@@ -102,6 +102,12 @@ class Memory(Folder):
                    self.made / "small.h5", seeds={"first": 0, "count": 60000},
                    evaluate={"rows": {"last": 1}})
 
+    def test_many_groups_of_few_heads(self):
+        dump = self.synth("groups.h5", "--tokens", 8, "--d", 4, "--layers", 2, "--kv-heads", 1,
+                          "--sequences", 1500)
+        self.check([{"algorithm": "window", "params": {"budget": [1, 2]}}], dump,
+                   evaluate={"rows": {"last": 1}})
+
     def test_ten_million_cells_are_planned_in_little_more_than_their_ids(self):
         dump = self.synth("many.h5", "--tokens", 64, "--d", 8, "--layers", 5, "--kv-heads", 2)
         config = self.sweep([{"algorithm": "uniform", "params": {"T": 1, "sinks": 4}}],

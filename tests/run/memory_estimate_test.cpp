@@ -27,8 +27,8 @@ double bytes_of(const Plan& plan, int threads) {
 
 TEST_CASE("the estimate of a small shape, added up by hand") {
   const Plan plan = plan_of(100, 10);
-  // Two planned cells of one point, which are of one setting.
-  const double program = 32.0 * 1024 * 1024 + plan_bytes(2, 1) + 2 * sizeof(PlannedSetting);
+  // One layer, two planned cells of one point, which are of one setting.
+  const double program = 32.0 * 1024 * 1024 + 2000 + plan_bytes(2, 1) + 2 * sizeof(PlannedSetting);
   const double stream = 8 * (100 * (64 + 64) + 3 * 100 * 64);  // keys, values, queries
   const double reference = 8 * 10 * (3 * (64 + 3) + 2);        // exact answers of 10 rows
   const double logits = 10 * 24 * 3 * 100;                     // and exponentials, twice
@@ -116,7 +116,8 @@ TEST_CASE("a group whose cells are all skipped needs nothing") {
 TEST_CASE("the estimate of writing results, added up by hand") {
   const Plan plan = plan_of(100, 10, entry("uniform", R"("T": [1, 2])"));  // three seeds, two heads
   REQUIRE(plan.cells.size() == 12);
-  const double program = 32.0 * 1024 * 1024 + plan_bytes(12, 2) + 2 * 2 * sizeof(PlannedSetting);
+  const double program =
+      32.0 * 1024 * 1024 + 2000 + plan_bytes(12, 2) + 2 * 2 * sizeof(PlannedSetting);
   const double summary = 2 * Summary::setting_bytes() + 12 * Summary::record_bytes() +
                          Summary::rows_bytes(12, 0) + Summary::entry_bytes(2, 3, 6);
   CHECK(estimate_results_bytes(plan) == program + summary);
