@@ -41,6 +41,9 @@ from import_options import LARGEST_LAYER
 from import_options import parser as options
 
 MOST_HEADS = 8192  # of a tensor, as the program has it
+# Tensors that are compressed further are refused, as there, where they are no small ones, in bytes.
+MOST_COMPRESSED = 100
+SMALL_TENSOR, SMALL_DUMP = 2**22, 2**28
 TENSORS = {"q": "q", "query": "q", "k": "k", "key": "k", "v": "v", "value": "v", "out": "out"}
 # Arrays that are not [heads, tokens, columns]: their number of dimensions.
 FURTHER = {"sinks": 1, "alibi_slopes": 1, "residual_norm": 1, "wo": 3}
@@ -362,6 +365,26 @@ def write_dump(
                 file.attrs["format_version"] = 2
 
 
+def refuse_inflated(path: Path) -> None:
+    """A tensor that is compressed more than kvbench reads: a hundredfold, where it is no small one,
+    as with all of them together."""
+    with h5py.File(path) as file:
+        tensors: list[h5py.Dataset] = []
+        file.visititems(
+            lambda _, item: tensors.append(item) if getattr(item, "ndim", 0) == 3 else None
+        )
+        remedy = "as numbers of a model cannot be; if they are meant, --compression 0"
+        for tensor in tensors:
+            size, stored = tensor.nbytes, tensor.id.get_storage_size()
+            if size > SMALL_TENSOR and size > MOST_COMPRESSED * stored:
+                raise Fault(
+                    f"{tensor.name}: {size} bytes are compressed to {stored}, {remedy}"
+                )
+        size, stored = sum(tensor.nbytes for tensor in tensors), path.stat().st_size
+        if size > SMALL_DUMP and size > MOST_COMPRESSED * stored:
+            raise Fault(f"{size} bytes are compressed to {stored}, {remedy}")
+
+
 def prove(path: Path, tolerance: float) -> None:
     found = differences(path)
     for place, difference in found.items():
@@ -385,6 +408,8 @@ def parser() -> argparse.ArgumentParser:
 def import_arrays(args: argparse.Namespace) -> None:
     if args.out.exists() and not args.fresh:
         raise Fault(f"{args.out} exists; --fresh replaces it")
+    if args.out.is_file() and args.out.stat().st_size > 0 and not h5py.is_hdf5(args.out):
+        raise Fault(f"{args.out} is no HDF5 file, which a dump would replace; choose another --out")
     absent = [str(path) for path in args.files if not path.is_file()]
     if absent:
         raise Fault(f"no such file: {', '.join(absent)}")
@@ -399,6 +424,7 @@ def import_arrays(args: argparse.Namespace) -> None:
     unfinished = args.out.with_suffix(".unfinished")
     try:
         write_dump(unfinished, sequences, rope_of(args, inv_freq), args)
+        refuse_inflated(unfinished)
         prove(unfinished, args.tolerance)
         unfinished.replace(args.out)
     finally:

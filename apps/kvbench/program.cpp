@@ -87,7 +87,7 @@ void log_errors(const std::vector<std::string>& messages) {
     log_text("kvbench: {}\n", shortened(messages[i]));
   }
   if (messages.size() > kShown) {
-    log_text("kvbench: and {} more like these; fix those above first\n", messages.size() - kShown);
+    log_text("kvbench: and at least {} more; fix those above first\n", messages.size() - kShown);
   }
 }
 
@@ -120,8 +120,8 @@ int run_guarded(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     log_text(
         "kvbench: out of memory; of a sweep choose fewer tokens (select.tokens), fewer rows "
-        "(evaluate.rows) or fewer --threads, of other input less of it, or use a machine with "
-        "more\n");
+        "(evaluate.rows) or fewer --threads, of `synth` fewer --tokens, of other input less of it, "
+        "or use a machine with more\n");
     return kExitBadInput;
   } catch (const std::exception& error) {
     if (std::ferror(stdout) != 0) {  // fmt::print throws if stdout is closed or full

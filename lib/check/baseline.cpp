@@ -112,6 +112,13 @@ std::vector<std::pair<std::string, Index>> write_baselines(const BoundsFile& bou
     }
   }
   for (const Baseline& baseline : baselines) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(baseline.path, path, ignored)) {
+      errors.add(
+          fmt::format("{}: {}/baseline: {} holds the results themselves, which the baseline "
+                      "would replace; name another file",
+                      bounds.path, baseline.bounds.front()->pointer, baseline.path));
+    }
     errors.gather([&] { refuse_to_replace(baseline.path, WrittenKind::kResults); });
   }
   errors.throw_if_any();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/printable.hpp"
 #include "core/shortened.hpp"
 
 namespace kvbench {
@@ -12,16 +13,6 @@ std::string joined(const std::string& file, const std::string& place, const std:
   const std::string begins = shortened(file) + ": ";
   return place.empty() ? begins + shortened(what)
                        : begins + shortened(place) + ": " + shortened(what);
-}
-
-// A message is one line, whatever a file's keys and words hold.
-std::string one_line(const std::string& text) {
-  std::string line;
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    line += code < 0x20 || code == 0x7f ? fmt::format("\\u{:04x}", code) : std::string(1, c);
-  }
-  return line;
 }
 
 }  // namespace

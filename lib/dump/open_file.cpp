@@ -49,6 +49,10 @@ UniqueFd lock_dump_file(const std::string& path) {
         fmt::format("{}: cannot be opened ({}); check the path", path, std::strerror(errno)));
   }
   if (::fstat(opened.get(), &file) == 0) refuse_other_kinds(path, file);
+  char byte = 0;
+  if (::pread(opened.get(), &byte, 1, 0) < 0) {  // HDF5 takes it for a file of another kind
+    throw InputError(fmt::format("{}: cannot be read ({})", path, std::strerror(errno)));
+  }
   if (locks_are_wanted() && ::flock(opened.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     throw InputError(
         path + ": is being written by another program, which has locked it; wait for its end");

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
+
+#include "core/printable.hpp"
 
 namespace kvbench {
 namespace {
@@ -21,11 +24,13 @@ Json at_pointer(const Json& cell, const char* pointer) {
   return cell.contains(place) ? cell.at(place) : Json();
 }
 
-std::string escaped(const std::string& text) {
+// A terminal may show the table.
+std::string escaped(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
   std::string out;
-  for (const char c : text) {
+  for (const char c : one_line(text)) {
     if (c == '|') out += '\\';
-    out += c == '\n' ? ' ' : c;
+    out += c;
   }
   return out;
 }

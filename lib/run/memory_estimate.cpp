@@ -264,7 +264,7 @@ std::size_t layers_at_once(const Plan& plan, const WorkGroup& group, int threads
 std::string bytes_text(double bytes) {
   const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;
-  for (; bytes >= 1024.0 && unit + 1 < std::size(units); ++unit) bytes /= 1024.0;
+  for (; bytes >= 999.5 && unit + 1 < std::size(units); ++unit) bytes /= 1024.0;
   return fmt::format("{:.3g} {}", bytes, units[unit]);
 }
 

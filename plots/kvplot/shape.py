@@ -24,6 +24,8 @@ def told(value: Any) -> str:
         return "an object"
     if isinstance(value, list):
         return f"an array of {len(value)}"
+    if isinstance(value, str) and len(value) > LONGEST:
+        return f"one of {len(value)} characters, {LONGEST} at most"
     text = json.dumps(value[:40] if isinstance(value, str) else value)
     return text if len(text) <= 40 else f"{text[:36]} ..."
 
@@ -272,7 +274,7 @@ RESULTS = members(
     {"layers": array(LAYER)},
 )
 # What `kvbench check --write-baselines` writes: cells alone.
-CELLS = members({"cells": array(CELL)})
+CELLS = members({"cells": array(CELL)}, {"config": members({}, others=shown)})
 
 NORMS = members({"count": COUNT}, others=MAGNITUDE)
 POINTS = members(

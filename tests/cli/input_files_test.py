@@ -116,6 +116,13 @@ class InputFiles(Folder):
                 self.assert_refused(kvbench(*command), "is there and is not")
                 for path, content in before.items():
                     self.assertEqual(path.read_bytes(), content, path)
+        bounds.write_text(json.dumps({"schema_version": 1, "bounds": [
+            {"name": "n", "metric": "memory.bytes", "baseline": str(out / "../out/results.json"),
+             "relative_tolerance": 0}]}))
+        before = results.read_bytes()
+        self.assert_refused(kvbench(*commands[-1]), "/bounds/0/baseline",
+                            "holds the results themselves")
+        self.assertEqual(results.read_bytes(), before)
         results.write_text("my note\n")
         self.assert_refused(kvbench("run", "--config", self.folder / "small.json", "--out", out,
                                     "--fresh"), "results.json", "is there and is not")

@@ -160,6 +160,11 @@ TEST_CASE("what is not a regular file is refused without waiting for it") {
   }
 }
 
+TEST_CASE("a file that the system cannot read is not called one of another kind") {
+  const std::string path = "/proc/self/mem";  // regular, and has nothing at its beginning
+  CHECK(says(refusal_of(path), {path, "cannot be read (Input/output error)"}));
+}
+
 TEST_CASE("a file system without locks is not an error, and a dump being written is") {
   const TemporaryFolder folder;
   const std::string path = folder.file("small.h5");

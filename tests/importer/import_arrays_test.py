@@ -162,6 +162,24 @@ class Options(Importer):
         self.out = Path("/proc/x.h5")
         self.refused(file, words=["cannot write /proc/x.h5"])
 
+    def test_a_file_of_another_kind_is_not_replaced(self):
+        file = self.npz(**tensors())
+        self.out = self.folder / "results.json"
+        self.out.write_text("{}")
+        code, said = self.call(file, options=("--fresh",))
+        self.assertEqual(code, 2)
+        self.assertIn("is no HDF5 file, which a dump would replace", said)
+        self.assertEqual(self.out.read_text(), "{}")
+        self.out.write_text("")
+        self.taken(file, options=("--fresh",))
+
+    def test_what_kvbench_would_not_read_for_its_compression(self):
+        zeros = {name: np.zeros((1, 2**15, 64), np.float32) for name in ("q", "k", "v")}
+        file = self.npz(**zeros)
+        self.refused(file, words=["/sequences/0/layers/0/", "8388608 bytes are compressed to",
+                                  "--compression 0"])
+        self.taken(file, options=("--compression", 0))
+
 
 class Files(Importer):
     def test_one_array_per_npy(self):

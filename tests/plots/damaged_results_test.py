@@ -102,10 +102,19 @@ class Damaged(WithResults):
                 (("provenance", 0, "argv"), [1], ("/provenance/0/argv/0: expected text",))):
             with self.subTest(path=path):
                 self.refused(replaced(self.small, path, value), *words)
+        self.refused(replaced(self.small, ("name",), "x" * (2 ** 20 + 1)),
+                     "/name: expected text, got one of 1048577 characters, 1048576 at most")
         ok = next(place for place, each in enumerate(self.small["cells"]) if each["status"] == "ok")
         path = ("cells", ok, "errors", "relative_l2", "mean")
         self.refused(replaced(self.small, path, "much"), f"/cells/{ok}/errors/relative_l2")
         self.refused(without(self.small, ("cells", 0, "key")), '/cells/0: expected a member "key"')
+
+    def test_a_table_needs_of_the_rest_what_it_reads(self):
+        for value in (None, 5, "text", [], True):
+            with self.subTest(value=value):
+                path = self.write(replaced(self.small, ("config",), value))
+                self.one_sentence(called("table", path, "--rows", "label", "--value",
+                                         "errors.relative_l2.mean"), "/config: expected an object")
 
     def test_what_is_not_json_is_said_to_be_so(self):
         text = json.dumps(self.small)

@@ -247,6 +247,13 @@ class ReportOfARun(unittest.TestCase):
                       refused(self, self.results, "--out", self.results))
         self.assertEqual(self.results.read_bytes(), content)
 
+    def test_the_page_replaces_no_file_of_another_kind(self):
+        other = self.folder / "journal.jsonl"
+        other.write_text('{"kind": "kvbench.journal"}')
+        self.assertIn("is no page, which would replace it; choose another --out",
+                      refused(self, self.results, "--out", other))
+        self.assertEqual(other.read_text(), '{"kind": "kvbench.journal"}')
+
 
 class TwoResults(unittest.TestCase):
     @classmethod

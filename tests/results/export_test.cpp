@@ -117,5 +117,14 @@ TEST_CASE("Markdown rows are one line each, bars escaped, numbers rounded") {
   CHECK(line == "| dd | b | delta=0.5, t=4 | 0 | 1 | 2 |  | failed: line break \\| bar |  |  |  |");
 }
 
+TEST_CASE("Markdown rows steer no terminal") {
+  Json results = two_cells();
+  results["cells"][0]["key"]["sequence"] = "\x1b[41mred\x07";
+  std::ostringstream out;
+  export_markdown([&](const auto& each) { each(results["cells"][0]); }, out);
+  CHECK(out.str().find("| \\u001b[41mred\\u0007 |") != std::string::npos);
+  CHECK(out.str().find('\x1b') == std::string::npos);
+}
+
 }  // namespace
 }  // namespace kvbench::test

@@ -1,6 +1,5 @@
 #include "output/terminal.hpp"
 
-#include <fmt/format.h>
 #include <locale.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -14,53 +13,6 @@ namespace {
 constexpr std::size_t kUsualColumns = 80;
 constexpr std::size_t kMostColumns = 4096;
 constexpr std::size_t kWithoutTerminal = 100;
-
-struct Character {
-  char32_t code = 0;
-  std::size_t bytes = 1;
-  bool valid = false;  // else one byte that is not UTF-8
-};
-
-// The character at the beginning of `text`, which is not empty.
-Character first_character(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return {lead, 1, true};
-  const std::size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < bytes) return {};
-  char32_t code = lead & (0xffU >> (bytes + 1));
-  for (std::size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xc0U) != 0x80U) return {};
-    code = code << 6U | (byte(i) & 0x3fU);
-  }
-  constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool is_surrogate = code >= 0xd800 && code <= 0xdfff;
-  if (code < kSmallest[bytes] || code > 0x10ffff || is_surrogate) return {};
-  return {code, bytes, true};
-}
-
-// Whether a terminal would act on the character, or show the text around it elsewhere.
-bool steers(char32_t code) {
-  return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x061c || code == 0x200e ||
-         code == 0x200f || (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
-}
-
-std::string without_steering(std::string_view text, bool newlines_stay) {
-  std::string out;
-  out.reserve(text.size());
-  while (!text.empty()) {
-    const Character each = first_character(text);
-    if (!each.valid) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
-    } else if (steers(each.code) && !(newlines_stay && each.code == '\n')) {
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(each.code));
-    } else {
-      out += text.substr(0, each.bytes);
-    }
-    text.remove_prefix(each.bytes);
-  }
-  return out;
-}
 
 // The width tables of the C library, whatever locale the program runs in: only this thread's
 // character types change, and only as long as this lives, so that numbers are written as ever.
@@ -114,10 +66,6 @@ std::size_t terminal_columns(std::FILE* stream) {
   const unsigned long columns = told == nullptr ? 0 : std::strtoul(told, nullptr, 10);
   return columns > 0 && columns <= kMostColumns ? columns : kUsualColumns;
 }
-
-std::string printable(std::string_view text) { return without_steering(text, true); }
-
-std::string one_line(std::string_view text) { return without_steering(text, false); }
 
 std::size_t display_width(std::string_view text) {
   const WidthTables tables;

@@ -1,4 +1,4 @@
-// What a terminal makes of text: how wide it is there, and what must not reach it.
+// What a terminal makes of text: how wide it is there.
 #pragma once
 
 #include <cstddef>
@@ -7,19 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "core/printable.hpp"
+
 namespace kvbench {
 
 // Columns of the terminal that `stream` writes to, asked anew each time; 0 where it is not one.
 // COLUMNS, then 80, where the terminal does not know its width.
 std::size_t terminal_columns(std::FILE* stream);
-
-// `text` without what steers a terminal or hides text: control characters (C0, DEL, C1), line and
-// paragraph separators, and characters that change the writing direction become \u001b, bytes that
-// are not UTF-8 become \xff. Newlines stay. What is a string in a JSON text keeps its value.
-std::string printable(std::string_view text);
-
-// The same with newlines as \u000a: for names within a line.
-std::string one_line(std::string_view text);
 
 // Columns that a line takes: wide characters two, combining ones none.
 std::size_t display_width(std::string_view text);

@@ -62,11 +62,23 @@ def is_unused(column: str) -> bool:
     return section in ("errors", "mass") and number in UNUSED
 
 
+def refuse_to_replace(path: Path) -> None:
+    """A file that is not empty and no page."""
+    if not path.is_file():
+        return
+    begin = b"<!doctype html"
+    with path.open("rb") as file:
+        found = file.read(len(begin))
+    if found and found.lower() != begin:
+        raise ResultsError(f"{path}: is no page, which would replace it; choose another --out")
+
+
 def run(arguments: Namespace) -> list[str]:
     inputs = [*arguments.results, arguments.compare, arguments.check]
     for path in filter(None, inputs):
         if arguments.out.exists() and path.exists() and arguments.out.samefile(path):
             raise ResultsError(f"{path}: the page would replace it; choose another --out")
+    refuse_to_replace(arguments.out)
     if len(arguments.results) > MOST_RESULTS:
         raise ResultsError(
             f"{len(arguments.results)} results: a page shows at most {MOST_RESULTS}; "
