@@ -70,7 +70,8 @@ constexpr const char* kRunFooter =
 results.rows.h5 if the sweep asks for per-row values, and sweep.json if the sweep is given without a file;
 results.json has only the cells of the last
 sweep and replaces an earlier one. A run that was interrupted or killed resumes when the same
-command is given again. Ctrl-C stops within seconds and loses only cells in progress; a second one
+command is given again. Ctrl-C, SIGTERM and the end of its terminal stop it within seconds, with only
+cells in progress lost, and results.json is still written, which takes longer for many cells. A second Ctrl-C
 kills at once. With --shard i/n each part needs a DIR of its own, and its results.json stays
 incomplete; `kvbench merge` joins the parts. The summary table goes to stderr and covers the KV heads
 that are complete; results.json is the data.
