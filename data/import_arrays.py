@@ -377,9 +377,7 @@ def refuse_inflated(path: Path) -> None:
         for tensor in tensors:
             size, stored = tensor.nbytes, tensor.id.get_storage_size()
             if size > SMALL_TENSOR and size > MOST_COMPRESSED * stored:
-                raise Fault(
-                    f"{tensor.name}: {size} bytes are compressed to {stored}, {remedy}"
-                )
+                raise Fault(f"{tensor.name}: {size} bytes are compressed to {stored}, {remedy}")
         size, stored = sum(tensor.nbytes for tensor in tensors), path.stat().st_size
         if size > SMALL_DUMP and size > MOST_COMPRESSED * stored:
             raise Fault(f"{size} bytes are compressed to {stored}, {remedy}")
