@@ -77,7 +77,7 @@ enum class Access { kRead, kReadUnlocked, kReadWrite };
 Handle open_file(const std::string& path, Access access);
 // Keeps little of the metadata of a group's file in memory, for a file whose objects are read one
 // after the other. The library's own limit is 32 MiB as stored, of which it makes ten times as
-// much.
+// much. There is room for the names of the group where they lie in one piece.
 void limit_metadata(hid_t group);
 // How many members groups of a new file may have. The oldest format has all names of a group in one
 // piece, which the library reads and writes anew at every access once it is larger than its cache
