@@ -168,7 +168,7 @@ class Options(Importer):
         self.out.write_text("{}")
         code, said = self.call(file, options=("--fresh",))
         self.assertEqual(code, 2)
-        self.assertIn("is no HDF5 file, which a dump would replace", said)
+        self.assertIn("is not an HDF5 file and would be replaced", said)
         self.assertEqual(self.out.read_text(), "{}")
         self.out.write_text("")
         self.taken(file, options=("--fresh",))

@@ -250,7 +250,7 @@ class ReportOfARun(unittest.TestCase):
     def test_the_page_replaces_no_file_of_another_kind(self):
         other = self.folder / "journal.jsonl"
         other.write_text('{"kind": "kvbench.journal"}')
-        self.assertIn("is no page, which would replace it; choose another --out",
+        self.assertIn("is not a page and would be replaced; choose another --out",
                       refused(self, self.results, "--out", other))
         self.assertEqual(other.read_text(), '{"kind": "kvbench.journal"}')
 

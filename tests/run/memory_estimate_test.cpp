@@ -154,6 +154,7 @@ TEST_CASE("bytes are written with three digits and the largest unit that fits") 
   CHECK(bytes_text(0) == "0 B");
   CHECK(bytes_text(999) == "999 B");
   CHECK(bytes_text(1000) == "0.977 KiB");
+  CHECK(bytes_text(1023) == "0.999 KiB");
   CHECK(bytes_text(1536) == "1.5 KiB");
   CHECK(bytes_text(5.0 * 1024 * 1024 * 1024) == "5 GiB");
 }

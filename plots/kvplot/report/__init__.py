@@ -63,14 +63,14 @@ def is_unused(column: str) -> bool:
 
 
 def refuse_to_replace(path: Path) -> None:
-    """A file that is not empty and no page."""
+    """ResultsError where `path` is a file with content other than a page."""
     if not path.is_file():
         return
     begin = b"<!doctype html"
     with path.open("rb") as file:
         found = file.read(len(begin))
     if found and found.lower() != begin:
-        raise ResultsError(f"{path}: is no page, which would replace it; choose another --out")
+        raise ResultsError(f"{path}: is not a page and would be replaced; choose another --out")
 
 
 def run(arguments: Namespace) -> list[str]:
