@@ -2,7 +2,8 @@
 # From a bare Debian 12 to a result:
 #   ./bootstrap.sh demo      install what is missing, build, replay the shipped dump, draw the figure
 #                            and a page to explore: results/quick/report.html
-#   ./bootstrap.sh test      the same build, then every test
+#   ./bootstrap.sh test      the same build, then the quick tests: those that show that the build is right;
+#                            test full: all that CI runs on every change; .ci/nightly: the rest
 # and the parts: deps, build, figures [RESULTS...];
 #   ./bootstrap.sh check NAME [OPTIONS]      builds tests/NAME less optimised, in build-dev, and runs
 #                                            it alone; OPTIONS are doctest's (-tc='*shift*')
@@ -48,6 +49,7 @@
 #                                            them, and AFL++ on what HDF5 reads
 # Repeating a verb is cheap.
 # KVBENCH_SKIP_DEPS=1 leaves the system's packages alone; CMake then reports what is missing.
+# KVBENCH_CUDA=ON compiles the CUDA kernels on a machine without a driver, too; OFF nowhere.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -134,7 +136,7 @@ python_environment() {
 # A preset of CMakePresets.json; quiet if it succeeds.
 configure() {
   local log
-  log=$(cmake --preset "$1" 2>&1) || {
+  log=$(cmake --preset "$1" ${KVBENCH_CUDA:+-DKVBENCH_CUDA="$KVBENCH_CUDA"} 2>&1) || {
     say "$log"
     die "configuring $1 failed"
   }
@@ -250,14 +252,21 @@ demo() {
   say "a page to explore these results, in any browser: $PWD/results/quick/report.html"
 }
 
+# Tests of a tier, `quick` or `full`, that of the quick ones included; further arguments are ctest's.
 run_tests() {
-  build all
+  local tier=quick targets=quick-tests labels='^quick$' began=$SECONDS status=0
+  if [[ ${1:-} == quick || ${1:-} == full ]]; then
+    tier=$1
+    shift
+  fi
+  if [[ $tier == full ]]; then targets=all labels='^(quick|full)$'; fi
+  build $targets
   python_environment
-  ctest --test-dir build --output-on-failure --parallel 2 --exclude-regex '^cuda_device$' "$@" || {
-    skipped_tests build
-    return 1
-  }
+  ctest --test-dir build --output-on-failure --parallel "$(nproc)" --label-regex "$labels" "$@" || status=$?
   skipped_tests build
+  say "test: tier $tier, $(((SECONDS - began) / 60)) min $(((SECONDS - began) % 60)) s with the build;" \
+    "$([[ $tier == full ]] || echo 'more: ./bootstrap.sh test full (what CI runs), ')the rest: .ci/nightly"
+  return $status
 }
 
 # What the last ctest of a build left out although its program ran: every reason with its tests.
@@ -754,20 +763,20 @@ cuda_toolkit() {
 
 has_gpu() { nvidia-smi -L >/dev/null 2>&1; }
 
-# A target of the build with the CUDA side, for the GPU that is here.
+# Targets of the build with the CUDA side, for the GPU that is here.
 build_cuda() {
   local architectures='80;90'
   if has_gpu; then architectures=native; fi
   cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES="$architectures" >&2
-  cmake --build --preset cuda --target "$1" >&2
+  cmake --build --preset cuda --target "$@" >&2
 }
 
 # The CUDA side's tests: what runs anywhere, and on a machine with a GPU that it equals the CPU.
 test_cuda() {
   deps
   cuda_toolkit || return 0
-  build_cuda all
-  ctest --test-dir build-cuda --output-on-failure --label-regex cuda "$@"
+  build_cuda kvbench test-cuda test-cuda_devices test-cuda_device
+  ctest --test-dir build-cuda --output-on-failure --tests-regex '^cuda' "$@"
   sanitize_cuda
 }
 
@@ -805,7 +814,7 @@ test_slurm() {
       return 0
     fi
   fi
-  ctest --test-dir build --output-on-failure --label-regex slurm "$@"
+  ctest --test-dir build --output-on-failure --tests-regex '^slurm$' "$@"
 }
 
 # What tests/plots/report_browser_test.py drives (tests/plots/browser.py has the same names); without one

@@ -6,7 +6,7 @@
 namespace kvbench {
 namespace {
 
-constexpr const char* kReason = "this build has no CUDA kernels";
+constexpr const char* kReason = "this build has no CUDA kernels: " KVBENCH_NO_CUDA;
 
 }  // namespace
 

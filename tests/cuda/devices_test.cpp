@@ -12,7 +12,7 @@ TEST_CASE("without a device the kernel table on it says why it is not there") {
 TEST_CASE("devices are listed, or the reason why there are none") {
   const kvbench::CudaDevices found = kvbench::cuda_devices();
   CHECK(found.reason.empty() == !found.devices.empty());
-  const bool built_in = found.reason != "this build has no CUDA kernels";
+  const bool built_in = found.reason.find("this build has no CUDA kernels: ") != 0;
   CHECK(built_in == (found.runtime.find('.') != std::string::npos));
   MESSAGE(found.reason);
   for (const kvbench::CudaDevice& device : found.devices) {

@@ -1,7 +1,10 @@
 """Rules of the house: who may include what, words that may not stand, folders that explain
 themselves. Each rule is shown to turn red on a planted breach."""
 
+import json
+import os
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -13,6 +16,8 @@ from include_rule import allowed, violations
 from sources import files, text
 
 ROOT = Path(__file__).resolve().parents[2]
+BUILD = os.environ["KVBENCH_BUILD"]
+CTEST = str(Path(os.environ["KVBENCH_CMAKE"]).with_name("ctest"))
 # Spelled in parts, so that this file does not break its own rule.
 WORDS = ["TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK", "/wo" + "rk/", "/tm" + "p/kv",
          "../sha" + "red"]
@@ -181,18 +186,24 @@ class Files(unittest.TestCase):
             Path(folder, "README.md").write_text("see lib/none.hpp and lib/<folder>/x.hpp\n")
             self.assertEqual(broken_paths(Path(folder)), ["README.md: lib/none.hpp"])
 
-    def test_every_label_has_minutes_and_ci_ends_within_80(self):
-        rows = re.findall(r"^\| `?([\w-]+|\(none\))`? \|[^|]*\| *(\d+) \|$",
-                          text(ROOT / "tests/README.md"), re.MULTILINE)
-        self.assertGreater(len(rows), 8)
-        self.assertLessEqual(sum(int(minutes) for _, minutes in rows), 80)
-        labels = set()
-        for path in files(ROOT):
-            if path.name == "CMakeLists.txt" and path.parts[0] in ("tests", "cuda"):
-                for listed in re.findall(r'LABELS "?([a-z][a-z; -]*)', text(ROOT / path)):
-                    labels |= set(re.split(r"[; ]+", listed.strip()))
-        self.assertIn("unit", labels)
-        self.assertEqual(labels - {name for name, _ in rows} - {"concurrency", "cuda-device"}, set())
+    def test_every_test_has_one_tier(self):
+        listed = subprocess.run([CTEST, "--test-dir", BUILD, "--show-only=json-v1"],
+                                capture_output=True, text=True, check=True)
+        tests = json.loads(listed.stdout)["tests"]
+        tiers = {test["name"]: [label for each in test["properties"] if each["name"] == "LABELS"
+                                for label in each["value"]
+                                if label in ("quick", "full", "nightly")] for test in tests}
+        self.assertGreater(len(tiers), 80)
+        self.assertEqual({name: found for name, found in tiers.items() if len(found) != 1}, {})
+
+    def test_the_tests_that_tiers_name_exist(self):
+        text_of_tiers = text(ROOT / "tests/tiers.cmake")
+        named = {name for words in re.findall(r"(?s)set\(kvbench_(?:quick|nightly)\n(.*?)\)",
+                                              text_of_tiers) for name in words.split()}
+        self.assertIn("kernels", named)
+        listed = subprocess.run([CTEST, "--test-dir", BUILD, "-N"],
+                                capture_output=True, text=True, check=True).stdout
+        self.assertEqual(named - set(re.findall(r"(?m)Test +#\d+: (\S+)", listed)), set())
 
     def test_the_version_stands_in_one_file_and_is_the_same_wherever_it_is_said(self):
         version = (ROOT / "version.txt").read_text().strip()
