@@ -15,7 +15,7 @@ from typing import NoReturn
 from kvplot import figures, style
 from kvplot.cache import Caches
 from kvplot.dump import Dump
-from kvplot.figure import ENDINGS, columns_of
+from kvplot.figure import ENDINGS, drawn
 from kvplot.inspection import Inspection
 from kvplot.loop import Loop
 from kvplot.results import Results, ResultsError, did_you_mean
@@ -93,8 +93,8 @@ def _draw(module: ModuleType, arguments: argparse.Namespace) -> list[Path]:
     if "results" in module.NEEDS and arguments.labels:
         arguments.results.keep_labels(arguments.labels)
     try:
-        with style.width(arguments.width), columns_of(getattr(arguments, "results", None)):
-            figure = module.draw(arguments)
+        with style.width(arguments.width):
+            figure = drawn(module, arguments)
     except ResultsError as error:
         raise ResultsError(f"{error}{_made_for(module)}") from error
     endings = (".png",) if arguments.png_only else ENDINGS

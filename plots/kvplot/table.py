@@ -4,19 +4,17 @@ numbers."""
 import re
 import sys
 from argparse import Namespace, _SubParsersAction
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pandas
 
+from kvplot.faults import few
 from kvplot.figure import left_out
 from kvplot.loop import KIND, Loop
 from kvplot.results import ResultsError, did_you_mean, load_cells, unreadable
 from kvplot.terminal import one_line
 
-# Of columns in a message.
-MOST_NAMED = 20
 SPREADS = {"sd": "std", "se": "sem"}
 
 
@@ -78,7 +76,7 @@ def chosen(arguments: Namespace, table: pandas.DataFrame) -> pandas.DataFrame:
     if unknown:
         raise ResultsError(
             f"{arguments.file}: no column {', '.join(unknown)}"
-            f"{did_you_mean(unknown[0], list(table.columns))}; there is {_few(table.columns)}"
+            f"{did_you_mean(unknown[0], list(table.columns))}; there is {few(table.columns)}"
         )
     for name in dict(pairs):
         texts = [text for other, text in pairs if other == name]
@@ -89,15 +87,6 @@ def chosen(arguments: Namespace, table: pandas.DataFrame) -> pandas.DataFrame:
         if not pandas.api.types.is_numeric_dtype(table[name]):
             raise ResultsError(f"{arguments.file}: {name} is not a column of numbers")
     return table
-
-
-def _few(names: Iterable[str]) -> str:
-    """All of a few names, of many the first."""
-    shown = list(map(str, names))
-    more = len(shown) - MOST_NAMED
-    if more <= 1:
-        return ", ".join(shown)
-    return f"{', '.join(shown[:MOST_NAMED])} and {more} more"
 
 
 def pivot(arguments: Namespace, table: pandas.DataFrame, of: str) -> pandas.DataFrame:

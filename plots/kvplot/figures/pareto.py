@@ -25,10 +25,7 @@ def draw(inputs: Namespace) -> Figure:
     results.need(METRIC, MEMORY)
     units = forest.ratios(results)
     if units.empty:
-        raise ResultsError(
-            f"{results.path}: nothing to pair with: it takes cells labelled uniform "
-            "and others with a memory in their range"
-        )
+        raise ResultsError(forest.nothing_to_pair(results, forest.UNIFORM))
     table = forest.intervals(units)
     table = table[table["units"] == table["units"].max()].copy()
     for end in ("mean", "low", "high"):

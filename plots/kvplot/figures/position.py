@@ -8,9 +8,10 @@ import pandas
 
 from kvplot import style
 from kvplot.figure import Figure, facts
-from kvplot.results import POINT, UNIT, Results, ResultsError, undrawn
+from kvplot.results import POINT, UNIT, Results, ResultsError, bytes_over_bytes, undrawn
 
 NEEDS = ("results",)
+BY = ("layer",)
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -86,7 +87,10 @@ def draw(inputs: Namespace) -> Figure:
         axes, "position in the stream", ("relative error", "error / that of the first part")
     )
     style.legend_above(axes[0][0], handles)
-    memory = results.ok.groupby("label")["memory.fraction"].mean()
+    memory = {
+        label: bytes_over_bytes(cells, "memory.fraction")
+        for label, cells in results.ok.groupby("label")
+    }
     held = ", ".join(f"{label} {memory[label]:.2f}" for label in handles)
     return Figure(
         "position",
