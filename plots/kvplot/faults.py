@@ -13,6 +13,10 @@ class ResultsError(ValueError):
     """A file that this package cannot read, or that does not hold what a figure shows."""
 
 
+class RequestError(ResultsError):
+    """An option that does not fit the file; the message says what would."""
+
+
 def did_you_mean(word: str, known: Sequence[str]) -> str:
     """ "; did you mean X?" if a known word is near, or what begins with the word and a dot."""
     below = [name for name in known if name.startswith(f"{word}.")]

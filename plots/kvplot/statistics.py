@@ -6,16 +6,14 @@ from typing import NamedTuple
 import numpy
 import pandas
 
-from kvplot.faults import ResultsError
 from kvplot.results import POINT, UNIT, mean_over_units
 from kvplot.units import same_units
 
 # From the outside in: a text is a sequence of a dump.
 LEVELS = {"sequence": ["dump", "sequence"], "layer": ["layer"], "kv_head": ["kv_head"]}
 NAMES = {"sequence": "texts", "layer": "layers", "kv_head": "KV heads"}
-FEW = 5  # groups: the t quantile of fewer is 2.8 and more
-# Metrics that rounding or an estimate may take below 0.
-SIGNED = ("errors.kl_divergence",)
+FEW = 5  # groups: the t quantile of fewer is 3.2 and more
+NARROWER = {"sequence": "more texts"} | dict.fromkeys(("layer", "kv_head"), "more texts or layers")
 
 
 class Interval(NamedTuple):
@@ -31,8 +29,8 @@ def mean_interval(units: pandas.DataFrame, column: str, signed: bool = False) ->
     Groups of units are taken for independent by the outermost of sequence, layer and KV head that
     differs; each counts by the units it has. With m the mean, e its standard error and t the
     quantile it is m exp(+- t e / m), which stays above 0; of what is `signed` (a logarithm, a
-    difference) it is m +- t e, which covers 95 % if the groups' means are normal, whatever the
-    correlation within them.
+    difference), or has a value below 0, it is m +- t e, which covers 95 % if the groups' means are
+    normal, whatever the correlation within them.
     """
     from scipy import stats  # takes as long as all other imports of most figures
 
@@ -46,10 +44,8 @@ def mean_interval(units: pandas.DataFrame, column: str, signed: bool = False) ->
     mean = units[column].mean()
     parts = (groups[column].sum() - groups[column].count() * mean) / len(units)
     half = stats.t.ppf(0.975, count - 1) * numpy.sqrt(count / (count - 1) * (parts**2).sum())
-    if signed or column.startswith(SIGNED):
+    if signed or (units[column] < 0).any():
         return Interval(mean - half, mean + half, level, count)
-    if (units[column] < 0).any():
-        raise ResultsError(f"{column} is negative in some unit, which no error is")
     if mean == 0:
         return Interval(0.0, 0.0, level, count)
     factor = numpy.exp(half / mean)
@@ -111,15 +107,7 @@ def over(table: pandas.DataFrame) -> str:
         f"{groups} {NAMES[level]}" for level, groups in kinds.itertuples(index=False)
     )
     few = kinds[(kinds["groups"] > 1) & (kinds["groups"] < FEW)]
-    if few.empty:
-        return text
-    return f"{text} ({'; '.join(narrower(*kind) for kind in few.itertuples(index=False))})"
-
-
-def narrower(level: str, groups: int) -> str:
-    """What would narrow an interval over few groups."""
-    more = "more of them" if level == "sequence" else "more texts or layers"
-    return f"{groups} {NAMES[level]} carry these intervals; {more} narrow them"
+    return text + (f", few: {NARROWER[few['over'].iloc[0]]} narrow them" if len(few) else "")
 
 
 def summarised(

@@ -12,8 +12,16 @@ import pandas
 from kvplot.faults import few
 from kvplot.figure import left_out
 from kvplot.loop import KIND, Loop
-from kvplot.results import ResultsError, did_you_mean, load_cells, unreadable
+from kvplot.results import (
+    PARTS,
+    ResultsError,
+    did_you_mean,
+    exact_bytes,
+    load_cells,
+    unreadable,
+)
 from kvplot.terminal import one_line
+from kvplot.units import POINT, UNIT, same_units
 
 SPREADS = {"sd": "std", "se": "sem"}
 
@@ -58,18 +66,37 @@ def run(arguments: Namespace) -> list[str]:
         raise ResultsError(f"--pm is the spread of means; leave out --of {arguments.of}")
     rows = _read(arguments.file)
     table = chosen(arguments, rows)
-    for note in notes(arguments, rows, table):
+    compared = {name: of_same_units(arguments, table, name) for name in arguments.value}
+    table = table[table["status"] == "ok"] if is_cells(table) else table
+    said = [*notes(arguments, rows, table), *(words for _, words in compared.values())]
+    for note in dict.fromkeys(filter(None, said)):
         print(one_line(f"kvplot: {arguments.file}: {note}"), file=sys.stderr)
-    means = pivot(arguments, table, arguments.of)
-    spreads = pivot(arguments, table, SPREADS[arguments.pm]) if arguments.pm else None
+    values = {name: rows_of for name, (rows_of, _) in compared.items()}
+    means = pivot(arguments, values, arguments.of)
+    spreads = pivot(arguments, values, SPREADS[arguments.pm]) if arguments.pm else None
     return FORMATS[arguments.format](means, spreads, arguments.digits)
 
 
+def is_cells(table: pandas.DataFrame) -> bool:
+    """Whether rows are cells of a results.json, with those that did not finish."""
+    return {"status", *UNIT, *POINT} <= set(table)
+
+
+def of_same_units(
+    arguments: Namespace, table: pandas.DataFrame, value: str
+) -> tuple[pandas.DataFrame, str]:
+    """Rows that a value is taken from: of cells those of the units in which every chosen setting
+    has the value, in each field that names units; and what is said of the others."""
+    if not is_cells(table):
+        return table, ""
+    fields = [*arguments.rows, *filter(None, [arguments.columns])]
+    by = [name for name in UNIT if name in fields]
+    same = same_units(table, value, by)
+    return table[same.kept], same.words.strip()
+
+
 def chosen(arguments: Namespace, table: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows that --where leaves; of a results.json those of finished cells, of a loop.json of
-    finished records."""
-    if arguments.file.suffix == ".json":
-        table = table[table["status"] == "ok"]
+    """The rows that --where leaves, one of them finished."""
     wanted = [*arguments.rows, *arguments.value, *filter(None, [arguments.columns])]
     pairs = [pair.partition("=")[::2] for pair in arguments.where]
     unknown = [name for name in (*wanted, *(name for name, _ in pairs)) if name not in table]
@@ -81,21 +108,35 @@ def chosen(arguments: Namespace, table: pandas.DataFrame) -> pandas.DataFrame:
     for name in dict(pairs):
         texts = [text for other, text in pairs if other == name]
         table = table[[any(_same(value, text) for text in texts) for value in table[name]]]
-    if table.empty:
-        raise ResultsError(f"{arguments.file}: no row with {' and '.join(arguments.where)}")
+    if not (table["status"] == "ok").any() if is_cells(table) else table.empty:
+        where = f" with {' and '.join(arguments.where)}" if arguments.where else ""
+        raise ResultsError(f"{arguments.file}: no finished row{where}")
     for name in arguments.value:
         if not pandas.api.types.is_numeric_dtype(table[name]):
             raise ResultsError(f"{arguments.file}: {name} is not a column of numbers")
     return table
 
 
-def pivot(arguments: Namespace, table: pandas.DataFrame, of: str) -> pandas.DataFrame:
-    groups = table.groupby([*arguments.rows, *filter(None, [arguments.columns])], sort=False)
-    means = groups[arguments.value].agg(of)
+def pivot(
+    arguments: Namespace, values: dict[str, pandas.DataFrame], of: str
+) -> pandas.DataFrame:
+    """A column per value, or for --columns; `values`: the rows that each is taken from."""
+    fields = [*arguments.rows, *filter(None, [arguments.columns])]
+    if arguments.columns and len(values) > 1:
+        raise ResultsError("--columns takes one --value")
+    found = []
+    for name, table in values.items():
+        groups = table.groupby(fields, sort=False)
+        if of == "mean" and name in PARTS and is_cells(table):
+            cells = table.assign(**{f"{name} of": exact_bytes(table, name)})
+            cells[name] = pandas.to_numeric(cells[name]) * cells[f"{name} of"]
+            sums = cells[cells[name].notna()].groupby(fields, sort=False)
+            found.append((sums[name].sum() / sums[f"{name} of"].sum()).rename(name))
+        else:
+            found.append(groups[name].agg(of))
+    means = pandas.concat(found, axis=1)
     if arguments.columns:
-        if len(arguments.value) > 1:
-            raise ResultsError("--columns takes one --value")
-        means = means[arguments.value[0]].unstack()
+        means = means[found[0].name].unstack()
     return means
 
 

@@ -28,8 +28,9 @@ def same_units(frame: pandas.DataFrame, metric: str | None = None, by: Sequence[
     of UNIT.
 
     A setting has a unit if a cell of it is ok and, of a `metric`, has a number. It takes no part
-    in a group where it has none. A group without a unit that all have keeps every cell, and the
-    words say so.
+    in a group where it has none. Where no unit of a group is in all settings, it is those that
+    every method (label) has in some setting, and settings that lack one of them are left out. A
+    group without such a unit keeps every cell, and the words say so.
     """
     rows = len(frame)
     ok = (frame["status"] == "ok").to_numpy()
@@ -41,67 +42,71 @@ def same_units(frame: pandas.DataFrame, metric: str | None = None, by: Sequence[
     setting, first_of_setting = numbered(frame[name] for name in POINT)
     unit, first_of_unit = numbered(frame[name] for name in UNIT)
     settings, units = len(first_of_setting), len(first_of_unit)
+    group = numpy.zeros(units, int)
     if by:
-        group, first_of_group = numbered(frame[name].iloc[first_of_unit] for name in by)
-    else:
-        group, first_of_group = numpy.zeros(units, int), numpy.zeros(1, int)
-    groups = len(first_of_group)
-
-    pair = setting.astype(numpy.int64) * units + unit
-    asked, had = numpy.unique(pair), numpy.unique(pair[number])
-
-    def per_group(pairs: Any) -> Any:
-        """How many of its units each setting has in each group."""
-        of = pairs // units * groups + group[pairs % units]
-        return numpy.bincount(of, minlength=settings * groups).reshape(settings, groups)
-
-    had_here, asked_here = per_group(had), per_group(asked)
-    taking_part = (had_here > 0).sum(axis=0)
-    of_all = numpy.bincount(had % units, minlength=units) == taking_part[group]
-    shared = numpy.bincount(group[of_all & (taking_part[group] > 0)], minlength=groups)
-    apart = (shared == 0) & (taking_part > 0)
-    of_cell = group[unit]
-    kept = ok & (of_all[unit] | apart[of_cell])
-
-    wanted = numpy.bincount(group[numpy.unique(asked % units)], minlength=groups)
-    words = ""
+        group = numbered(frame[name].iloc[first_of_unit] for name in by).numbers
     labels = frame["label"].iloc[first_of_setting].astype(str).to_numpy()
-    lacking = _lacking(labels, had_here.sum(axis=1), int(wanted.sum()))
-    restricted = (taking_part > 0) & ~apart & (shared < wanted)
-    heads = _heads(frame, first_of_unit)
-    named = [
-        (str(frame[by[0]].iloc[first_of_unit[first_of_group[place]]]) if by else "", place)
-        for place in numpy.flatnonzero(restricted | apart)
-    ]
-    for name, place in named[:MOST_NAMED]:
-        where = f"{by[0]} {name}: " if by else ""
-        if apart[place]:
-            words += (
-                f" {_upper(where)}no {heads[:-1]} has every method; each mean is over those that "
-                "its method has, and they are not comparable."
-            )
-        else:
-            words += _upper(
-                f" {where}over {shared[place]} of {wanted[place]} {heads}: those that every method "
-                "has."
-            )
-    if len(named) > MOST_NAMED:
-        words += f" Likewise {len(named) - MOST_NAMED} more."
-    if lacking:
-        words += f" {lacking} {heads}."
-    words += _nulls(frame, metric, ok & ~number, ok)
-    return Same(kept, had_here[setting, of_cell], asked_here[setting, of_cell], words)
+
+    asked = numpy.zeros((settings, units), bool)
+    has = numpy.zeros((settings, units), bool)
+    asked[setting, unit] = True
+    has[setting[number], unit[number]] = True
+    taken = numpy.zeros((settings, units), bool)
+    counts_has, counts_asked = (numpy.zeros((settings, group.max() + 1), int) for _ in range(2))
+    heads = "layers" if frame["kv_head"].isna().all() else "KV heads"
+    said = []
+    for place in range(group.max() + 1):
+        own = group == place
+        here = has[:, own]
+        counts_has[:, place], counts_asked[:, place] = here.sum(axis=1), asked[:, own].sum(axis=1)
+        compared, words = _compared(here, labels)
+        taken[:, own] = compared
+        if words:
+            name = frame[by[0]].iloc[first_of_unit[own][0]] if by else ""
+            words = words.format(every=own.sum(), heads=heads, head=heads[:-1])
+            said.append(_sentence(f"{by[0]} {name}: {words}" if by else words))
+    if len(said) > MOST_NAMED:
+        said[MOST_NAMED:] = [f"Likewise {len(said) - MOST_NAMED} more."]
+    lacking = _lacking(labels, has.sum(axis=1), units)
+    said += [f"{lacking} {heads}."] if lacking else []
+    said += _nulls(frame, metric, ok & ~number, ok)
+    return Same(
+        ok & taken[setting, unit],
+        counts_has[setting, group[unit]],
+        counts_asked[setting, group[unit]],
+        "".join(f" {sentence}" for sentence in said),
+    )
 
 
-def _upper(sentence: str) -> str:
-    """The first letter as a capital, after a blank or none."""
-    text = sentence.lstrip(" ")
-    return sentence[: len(sentence) - len(text)] + text[:1].upper() + text[1:]
+def _compared(has: Any, labels: Any) -> tuple[Any, str]:
+    """By setting and unit of a group whether it is compared, and what is said if not all are."""
+    taking_part = has.any(axis=1)
+    if not taking_part.any():
+        return has, ""
+    every = numpy.ones_like(has)
+    common = has[taking_part].all(axis=0)
+    if common.all():
+        return every, ""
+    if common.any():
+        words = f"over {common.sum()} of {{every}} {{heads}}: those that every method has."
+        return every & common, words
+    methods = [has[labels == label].any(axis=0) for label in set(labels[taking_part])]
+    common = numpy.all(methods, axis=0)
+    if not common.any():
+        return every, (
+            "no {head} has every method; each mean is over those that its method has, and they "
+            "are not comparable."
+        )
+    fit = has[:, common].all(axis=1)
+    left = int((taking_part & ~fit).sum())
+    return fit[:, None] & common, (
+        f"over {common.sum()} of {{every}} {{heads}}: those that every method has, without {left} "
+        "settings that lack some of them."
+    )
 
 
-def _heads(frame: pandas.DataFrame, first_of_unit: Any) -> str:
-    """What a unit is called."""
-    return "layers" if frame["kv_head"].iloc[first_of_unit].isna().all() else "KV heads"
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _lacking(labels: Any, had: Any, every: int) -> str:
@@ -120,14 +125,12 @@ def _lacking(labels: Any, had: Any, every: int) -> str:
     return ", ".join(told)
 
 
-def _nulls(frame: pandas.DataFrame, metric: str | None, null: Any, ok: Any) -> str:
+def _nulls(frame: pandas.DataFrame, metric: str | None, null: Any, ok: Any) -> list[str]:
     """Finished cells without the number, which are in no mean of it."""
     if not null.any() or metric is None:
-        return ""
+        return []
     labels = sorted(set(frame["label"][null].dropna()))
     more = len(labels) - MOST_NAMED
     listed = ", ".join(labels[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-    return (
-        f" Left out, without a number for {metric.replace('_', ' ')}: {null.sum()} of {ok.sum()} "
-        f"finished cells ({listed})."
-    )
+    name = metric.removeprefix("errors.").replace("_", " ").replace(".", ", ")
+    return [f"Left out, no number for {name}: {null.sum()} of {ok.sum()} finished cells ({listed})."]

@@ -12,7 +12,7 @@ import pandas
 
 from kvplot import style
 from kvplot.curves import words
-from kvplot.faults import few
+from kvplot.faults import RequestError, few
 from kvplot.figure import Figure, always_kept, facts
 from kvplot.figures.settings import names
 from kvplot.results import (
@@ -121,7 +121,7 @@ def draw(inputs: Namespace) -> Figure:
     named = "uniform sampling" if against == UNIFORM else against
     table = ratios(results, against, cost)
     if table.empty:
-        raise ResultsError(nothing_to_pair(results, against, inputs.cost))
+        raise RequestError(nothing_to_pair(results, against, inputs.cost))
     means = intervals(table, cost)
     whole = means["units"] == means["units"].max()
     means = means[whole].reset_index(drop=True)

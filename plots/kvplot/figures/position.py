@@ -7,8 +7,9 @@ import numpy
 import pandas
 
 from kvplot import style
+from kvplot.faults import RequestError
 from kvplot.figure import Figure, facts
-from kvplot.results import POINT, UNIT, Results, ResultsError, bytes_over_bytes, undrawn
+from kvplot.results import POINT, UNIT, Results, bytes_over_bytes, undrawn
 
 NEEDS = ("results",)
 BY = ("layer",)
@@ -45,7 +46,7 @@ def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("errors.relative_l2.mean")
     if inputs.parts < 2:
-        raise ResultsError(f"--parts {inputs.parts}: expected at least 2")
+        raise RequestError(f"--parts {inputs.parts}: expected at least 2")
     table = parts_of(results, inputs.parts)
     layers = sorted(table["layer"].unique())
     figure, axes = style.panels(2, len(layers), 4.2, sharex=True, sharey="row")

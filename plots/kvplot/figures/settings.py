@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 
 from kvplot import style
 from kvplot.curves import NAMES, WORDS, words
+from kvplot.faults import RequestError, few
 from kvplot.figure import Figure, always_kept, facts
 from kvplot.results import POINT, UNIT, Results, ResultsError, did_you_mean, undrawn
 from kvplot.statistics import ENDS, geometric_means, over, summarised
@@ -79,8 +80,9 @@ def paired(
     others = table[(table["label"] == against) | (table["setting"] == against)]
     if others.empty:
         known = [*table["label"], *table["setting"]]
-        raise ResultsError(
-            f"{results.path}: no setting is called {against!r}{did_you_mean(against, known)}"
+        raise RequestError(
+            f"{results.path}: no setting is called {against!r}{did_you_mean(against, known)}; "
+            f"labels here are {few(table['label'].unique())}"
         )
     units = results.ok.assign(**{METRIC: pandas.to_numeric(results.ok[METRIC])})
     errors = units.groupby([*POINT, *UNIT])[METRIC].mean()
