@@ -329,12 +329,8 @@ class Results:
         params: Entry = entry["params"]
         return {**params, "tokens": entry.get("tokens")} if self.tokens_vary else params
 
-    def summary_point(self, line: Entry) -> str:
-        """The point of an entry of the program's summary."""
-        return point_of(self.setting_params(line))
-
     def keep_layers(self, layers: Iterable[int]) -> None:
-        """Forgets the cells of all other layers; the program's own summary stays as it is."""
+        """Forgets the cells of all other layers."""
         missing = sorted(set(layers) - set(self.frame["layer"]))
         if missing:
             raise ResultsError(f"{self.path}: no layer {', '.join(map(str, missing))}")
@@ -343,7 +339,7 @@ class Results:
 
     def keep_labels(self, patterns: Sequence[str]) -> None:
         """Forgets the cells whose label matches none of the patterns, in which * and ? alone have
-        a meaning; records of whole layers and the program's summary as well."""
+        a meaning; records of whole layers as well."""
         labels = sorted(self.frame["label"].dropna().unique())
         matches = [re.compile(_as_expression(pattern)).fullmatch for pattern in patterns]
         for pattern, match in zip(patterns, matches):
@@ -353,9 +349,6 @@ class Results:
         chosen = [label for label in labels if any(match(label) for match in matches)]
         self.frame = self.frame[self.frame["label"].isin(chosen)]
         self.layers = self.layers[self.layers["label"].isin(chosen)]
-        self.document["summary"] = [
-            line for line in self.document["summary"] if line.get("label") in chosen
-        ]
 
     @cached_property
     def ok(self) -> pandas.DataFrame:
@@ -459,7 +452,7 @@ def mean_over_units(
     ResultsError for a column that the frame does not have.
 
     A part of what exact attention takes (memory.fraction, traffic.fraction) is bytes over bytes.
-    Beside each column stands <column>.std_over_seeds, the population standard deviation over seeds
+    A column that is null in some of these units has no mean (NaN). Beside each stands <column>.std_over_seeds, the population standard deviation over seeds
     of the mean over units (0 for deterministic algorithms), and the number of units, seeds and
     cells; `has` is how many units of `asked` the point has.
     """
@@ -498,6 +491,9 @@ def mean_over_units(
             names[name] = of_units.groupby(of_unit).mean()
             of_seeds = values.groupby(seeds.numbers).mean()
         spreads[f"{name}.std_over_seeds"] = of_seeds.groupby(of_seed).std(ddof=0)
+        if name != columns[0]:  # no mean over fewer units than the first has
+            whole = of_units.notna().groupby(of_unit).all()
+            names[name] = names[name].where(whole)
     names = names.assign(**spreads)
     for name, of_group in (("units", of_unit), ("seeds", of_seed), ("cells", settings.numbers)):
         names[name] = numpy.bincount(of_group)
