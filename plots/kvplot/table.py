@@ -23,6 +23,12 @@ from kvplot.results import (
 from kvplot.terminal import one_line
 from kvplot.units import POINT, UNIT, same_units
 
+HEADLINES = (
+    "errors.relative_l2.mean",
+    "errors.relative_frobenius_error",
+    "errors.relative_spectral_error",
+    "memory.fraction",
+)
 SPREADS = {"sd": "std", "se": "sem"}
 
 
@@ -36,7 +42,12 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
     )
     parser.add_argument("--rows", nargs="+", required=True, metavar="COLUMN")
     parser.add_argument("--columns", metavar="COLUMN", help="spread over this; default: the values")
-    parser.add_argument("--value", nargs="+", required=True, metavar="COLUMN")
+    parser.add_argument(
+        "--value",
+        nargs="+",
+        metavar="COLUMN",
+        help="default, of a results.json: its mean, Frobenius and spectral errors, and its memory",
+    )
     parser.add_argument(
         "--where",
         nargs="+",
@@ -65,6 +76,8 @@ def run(arguments: Namespace) -> list[str]:
     if arguments.pm and arguments.of != "mean":
         raise ResultsError(f"--pm is the spread of means; leave out --of {arguments.of}")
     rows = _read(arguments.file)
+    if not arguments.value:
+        arguments.value = _headlines(arguments, rows)
     table = chosen(arguments, rows)
     compared = {name: of_same_units(arguments, table, name) for name in arguments.value}
     table = table[table["status"] == "ok"] if is_cells(table) else table
@@ -75,6 +88,14 @@ def run(arguments: Namespace) -> list[str]:
     means = pivot(arguments, values, arguments.of)
     spreads = pivot(arguments, values, SPREADS[arguments.pm]) if arguments.pm else None
     return FORMATS[arguments.format](means, spreads, arguments.digits)
+
+
+def _headlines(arguments: Namespace, rows: pandas.DataFrame) -> list[str]:
+    """What is shown of cells without --value; one of it where it is spread over --columns."""
+    found = [name for name in HEADLINES if name in rows] if is_cells(rows) else []
+    if not found:
+        raise ResultsError(f"{arguments.file}: --value is missing; name a column of numbers")
+    return found[:1] if arguments.columns else found
 
 
 def is_cells(table: pandas.DataFrame) -> bool:

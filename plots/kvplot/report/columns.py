@@ -12,6 +12,7 @@ import numpy
 from kvplot import style
 from kvplot.meanings import meaning_of
 from kvplot.results import PARTS, Entry, Results, ResultsError, did_you_mean
+from kvplot.table import HEADLINES
 
 Array = numpy.ndarray[Any, Any]
 # Section, name and, of a name that holds several numbers, which.
@@ -28,12 +29,6 @@ ALSO: tuple[Path, ...] = (
     ("memory", "peak_bytes"),
     ("memory", "exact_bytes"),
     ("timing", "seconds"),
-)
-# What the table shows of every setting, whatever metric is chosen.
-HEADLINES = (
-    "errors.relative_l2.mean",
-    "errors.relative_frobenius_error",
-    "errors.relative_spectral_error",
 )
 STATUS = ("ok", "failed", "skipped")
 # Quantiles of Student's t by degrees of freedom, from 1; beyond, the page's script expands them.
@@ -57,7 +52,7 @@ def payload(every: Sequence[Results], more: Sequence[str] = ()) -> Entry:
         "units": units.entries,
         "numbers": [".".join(path) for path in paths],
         "weighted": [name for name in PARTS if tuple(name.split(".")) in paths],
-        "headlines": HEADLINES,
+        "headlines": HEADLINES[:-1],  # memory has a column of its own
         "meanings": {name: text for name in map(".".join, paths) if (text := meaning_of(name))},
         "looks": {
             name: {"colour": colour, "marker": marker} for name, (colour, marker) in looks.items()

@@ -117,9 +117,8 @@ def summary(results: Results) -> str:
     columns = [(head, name) for head, name in COLUMNS if name in frame]
     if not columns or columns[0][1] != metric or not (frame["status"] == "ok").any():
         return ""
-    settings = frame[POINT].drop_duplicates()
-    means = settings.merge(summarised(frame, metric, [name for _, name in columns[1:]]), how="left")
-    means = means.to_dict("records")
+    found = summarised(frame, metric, [name for _, name in columns[1:]])
+    means = results.ok[POINT].drop_duplicates().merge(found, how="left").to_dict("records")
     lines = [{"label": str(row["label"]), "params": json.loads(row["point"])} for row in means]
     differing = _differing(lines)
     rows = []
@@ -132,7 +131,7 @@ def summary(results: Results) -> str:
         numbers = [number_text(row[name]) for _, name in columns]
         if numbers[0] and row["groups"] > 1:
             numbers[0] += f" [{row[f'{metric}_low']:.2g}, {row[f'{metric}_high']:.2g}]"
-        has = f"{row['has']:.0f} of {row['asked']:.0f}" if row["has"] == row["has"] else "none"
+        has = "" if row["has"] != row["has"] else f"{row['has']:.0f} of {row['asked']:.0f}"
         rows.append((line["label"], params_text(chosen), *numbers, has))
     over_groups = pandas.DataFrame([row for row in means if row["groups"] == row["groups"]])
     said = (results.compared(metric).said + left_out_words(frame)).strip()
