@@ -112,7 +112,9 @@ def of_same_units(
         return table, ""
     fields = [*arguments.rows, *filter(None, [arguments.columns])]
     by = [name for name in UNIT if name in fields]
-    same = same_units(table, value, by)
+    of_loop = "layers" in table and "layers" in fields
+    heads = "texts and layers" if "layers" in table else "KV heads"
+    same = same_units(table, value, by + ["layer"] * of_loop, heads)
     return table[same.kept], same.words.strip()
 
 
@@ -178,7 +180,7 @@ def notes(arguments: Namespace, rows: pandas.DataFrame, table: pandas.DataFrame)
 def _read(path: Path) -> pandas.DataFrame:
     try:
         if path.suffix == ".json":
-            return Loop(path).ok if _is_loop(path) else load_cells(path)
+            return _records(Loop(path)) if _is_loop(path) else load_cells(path)
         return pandas.read_csv(path)
     except OSError as error:
         raise ResultsError(
@@ -187,6 +189,13 @@ def _read(path: Path) -> pandas.DataFrame:
         ) from error
     except ValueError as error:  # pandas' ParserError and UnicodeDecodeError are
         raise ResultsError(f"{path}: is not a CSV that a figure wrote: {error}") from error
+
+
+def _records(loop: Loop) -> pandas.DataFrame:
+    """Records of a closed loop with the columns of cells: a unit is a text and a choice of
+    layers."""
+    loop.ok  # noqa: B018, there is a finished one
+    return loop.frame.assign(dump="", layer=loop.frame["layers"].map(str), kv_head=float("nan"))
 
 
 def _is_loop(path: Path) -> bool:

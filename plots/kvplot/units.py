@@ -23,14 +23,19 @@ class Same(NamedTuple):
     words: str  # sentences for a caption, each with a blank before it; "" if all have all
 
 
-def same_units(frame: pandas.DataFrame, metric: str | None = None, by: Sequence[str] = ()) -> Same:
+def same_units(
+    frame: pandas.DataFrame,
+    metric: str | None = None,
+    by: Sequence[str] = (),
+    heads: str = "KV heads",
+) -> Same:
     """Restricts cells to the units that all settings have, apart for each group of `by`, columns
     of UNIT.
 
     A setting has a unit if a cell of it is ok and, of a `metric`, has a number. It takes no part
     in a group where it has none. Where no unit of a group is in all settings, it is those that
     every method (label) has in some setting, and settings that lack one of them are left out. A
-    group without such a unit keeps every cell, and the words say so.
+    group without such a unit keeps every cell, and the words say so. `heads`: what units are called.
     """
     rows = len(frame)
     ok = (frame["status"] == "ok").to_numpy()
@@ -53,7 +58,8 @@ def same_units(frame: pandas.DataFrame, metric: str | None = None, by: Sequence[
     has[setting[number], unit[number]] = True
     taken = numpy.zeros((settings, units), bool)
     counts_has, counts_asked = (numpy.zeros((settings, group.max() + 1), int) for _ in range(2))
-    heads = "layers" if frame["kv_head"].isna().all() else "KV heads"
+    if heads == "KV heads" and frame["kv_head"].isna().all():  # records of whole layers
+        heads = "layers"
     said = []
     for place in range(group.max() + 1):
         own = group == place
