@@ -146,7 +146,9 @@ class _Parser(argparse.ArgumentParser):
         if found:
             known = re.findall(r"[\w-]+", found[3])
             near = did_you_mean(found[2], known).removeprefix("; ")
-            message = f"argument {found[1]}: unknown {found[2]!r}; {near and near + ' '}choose from "
+            message = (
+                f"argument {found[1]}: unknown {found[2]!r}; {near and near + ' '}choose from "
+            )
             message += ", ".join(known)
         super().error(message)
 

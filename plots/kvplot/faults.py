@@ -4,7 +4,6 @@ import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-
 # Of names in a message.
 MOST_NAMED = 20
 

@@ -10,10 +10,12 @@ MEANINGS = {
     "errors.relative_l2_posclamp_mean": "mean of ||z - a|| / ||max(a, 1e-8)||, as BalanceKV's code",
     "errors.relative_rms": "root of the mean of (||z - a|| / ||a||)^2",
     "errors.relative_l1": "||z - a||_1 / ||a||_1 of a row",
-    "errors.epsilon_spectral": "||z - a|| / (||p||_2 ||V||_op) of a row: the epsilon of SubGen eq. 3",
+    "errors.epsilon_spectral": "||z - a|| / (||p||_2 ||V||_op) of a row: the epsilon of SubGen "
+    "eq. 3",
     "errors.epsilon_frobenius": "||z - a|| / (||p||_2 ||V||_F) of a row: the epsilon of BalanceKV "
     "eq. 2",
-    "errors.numerator_error": "error of the numerator over ||e^x||_2 ||V||_op of a row, SubGen eq. 6",
+    "errors.numerator_error": "error of the numerator over ||e^x||_2 ||V||_op of a row, SubGen "
+    "eq. 6",
     "errors.normalizer_error": "|tau - Z| / Z of a row: error of the softmax sum, SubGen eq. 5",
     "errors.cosine_distance": "1 - cosine of the angle between z and a",
     "errors.kl_divergence": "KL divergence of the method's attention probabilities from the exact "

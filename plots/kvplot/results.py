@@ -452,9 +452,10 @@ def mean_over_units(
     ResultsError for a column that the frame does not have.
 
     A part of what exact attention takes (memory.fraction, traffic.fraction) is bytes over bytes.
-    A column that is null in some of these units has no mean (NaN). Beside each stands <column>.std_over_seeds, the population standard deviation over seeds
-    of the mean over units (0 for deterministic algorithms), and the number of units, seeds and
-    cells; `has` is how many units of `asked` the point has.
+    A column that is null in some of these units has no mean (NaN). Beside each stands
+    <column>.std_over_seeds, the population standard deviation over seeds of the mean over units
+    (0 for deterministic algorithms), and the number of units, seeds and cells; `has` is how many
+    units of `asked` the point has.
     """
     for name in (*columns, *by):
         if name not in frame:

@@ -128,5 +128,7 @@ def summarised(
         ends = {f"{metric}_low": interval.low, f"{metric}_high": interval.high}
         rows.append({**dict(zip(group, key)), **ends, "over": interval.level,
                      "groups": interval.groups})  # fmt: skip
-    intervals = pandas.DataFrame(rows, columns=[*group, f"{metric}_low", f"{metric}_high", "over", "groups"])
+    intervals = pandas.DataFrame(
+        rows, columns=[*group, f"{metric}_low", f"{metric}_high", "over", "groups"]
+    )
     return means.merge(intervals, on=group, how="left")

@@ -12,14 +12,7 @@ import pandas
 from kvplot.faults import few
 from kvplot.figure import left_out
 from kvplot.loop import KIND, Loop
-from kvplot.results import (
-    PARTS,
-    ResultsError,
-    did_you_mean,
-    exact_bytes,
-    load_cells,
-    unreadable,
-)
+from kvplot.results import PARTS, ResultsError, did_you_mean, exact_bytes, load_cells, unreadable
 from kvplot.terminal import one_line
 from kvplot.units import POINT, UNIT, same_units
 
@@ -140,9 +133,7 @@ def chosen(arguments: Namespace, table: pandas.DataFrame) -> pandas.DataFrame:
     return table
 
 
-def pivot(
-    arguments: Namespace, values: dict[str, pandas.DataFrame], of: str
-) -> pandas.DataFrame:
+def pivot(arguments: Namespace, values: dict[str, pandas.DataFrame], of: str) -> pandas.DataFrame:
     """A column per value, or for --columns; `values`: the rows that each is taken from."""
     fields = [*arguments.rows, *filter(None, [arguments.columns])]
     if arguments.columns and len(values) > 1:

@@ -35,7 +35,7 @@ def same_units(
     A setting has a unit if a cell of it is ok and, of a `metric`, has a number. It takes no part
     in a group where it has none. Where no unit of a group is in all settings, it is those that
     every method (label) has in some setting, and settings that lack one of them are left out. A
-    group without such a unit keeps every cell, and the words say so. `heads`: what units are called.
+    group without such a unit keeps every cell, and the words say so. `heads`: what units are.
     """
     rows = len(frame)
     ok = (frame["status"] == "ok").to_numpy()
@@ -139,4 +139,6 @@ def _nulls(frame: pandas.DataFrame, metric: str | None, null: Any, ok: Any) -> l
     more = len(labels) - MOST_NAMED
     listed = ", ".join(labels[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
     name = metric.removeprefix("errors.").replace("_", " ").replace(".", ", ")
-    return [f"Left out, no number for {name}: {null.sum()} of {ok.sum()} finished cells ({listed})."]
+    return [
+        f"Left out, no number for {name}: {null.sum()} of {ok.sum()} finished cells ({listed})."
+    ]

@@ -60,7 +60,9 @@ def _kvplot(needs: str) -> Any:
     try:
         import kvplot
     except ImportError as missing:
-        raise ImportError(f"{needs} needs {missing.name}; pip install 'kvbench[plots]'") from missing
+        raise ImportError(
+            f"{needs} needs {missing.name}; pip install 'kvbench[plots]'"
+        ) from missing
     return kvplot
 
 

@@ -111,7 +111,11 @@ def means(table: pandas.DataFrame) -> pandas.DataFrame:
     groups = table.groupby(by)
     found = found.merge(groups[METRIC].mean().reset_index(), on=by)
     for part in (MEMORY, TRAFFIC):
-        parts = groups[list(dict.fromkeys([part, *PARTS[part]]))].apply(bytes_over_bytes, part).rename(part)
+        parts = (
+            groups[list(dict.fromkeys([part, *PARTS[part]]))]
+            .apply(bytes_over_bytes, part)
+            .rename(part)
+        )
         found = found.merge(parts.reset_index(), on=by)
     found["cost"] = found[TRAFFIC].where(found["kind"] == "reads", found[MEMORY])
     better = groups["ratio"].agg(lambda ratio: int((ratio < 1).sum())).rename("better")

@@ -103,9 +103,7 @@ def draw(inputs: Namespace) -> Figure:
     )
 
 
-def _nearest(
-    means: pandas.DataFrame, held: pandas.DataFrame, memory: float
-) -> pandas.DataFrame:
+def _nearest(means: pandas.DataFrame, held: pandas.DataFrame, memory: float) -> pandas.DataFrame:
     """Of each label the setting whose memory over all layers is nearest to `memory`."""
     if held.empty:
         return held

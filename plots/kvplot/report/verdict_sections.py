@@ -90,10 +90,13 @@ def checked(document: Entry) -> str:
         )
         for name, each in named[:MOST_VIOLATIONS]
     ]
+    of_results, of_bounds = (
+        escape(shown_path(document[name])) for name in ("results", "bounds_file")
+    )
     text = (
         f'<h2 id="checked">Bounds: <span class="{passed}">{passed}</span></h2>'
-        f'<p class="quiet">Verdicts of kvbench check on {escape(shown_path(document["results"]))} against '
-        f"{escape(shown_path(document['bounds_file']))}. A vacuous or skipped cell is not evidence that a "
+        f'<p class="quiet">Verdicts of kvbench check on {of_results} against {of_bounds}. '
+        "A vacuous or skipped cell is not evidence that a "
         f"bound held. {escape(document.get('note', ''))}</p>"
     )
     heads = ("verdict", "bound", "kind", "metric", "tested", "violations", "not tested", "evidence")
