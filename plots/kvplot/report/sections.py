@@ -14,7 +14,7 @@ from kvplot.figure import Figure, columns_of, scored_rows, span
 from kvplot.figure import left_out as left_out_words
 from kvplot.meanings import meaning_of
 from kvplot.report.tables import number_text, params_text, shown_path, table
-from kvplot.results import POINT, Entry, Results, ResultsError
+from kvplot.results import PARTS, POINT, Entry, Results, ResultsError
 from kvplot.statistics import over, summarised
 
 # What the summary table shows: heading and column of the cells; the first has its interval beside.
@@ -114,7 +114,8 @@ def summary(results: Results) -> str:
     """Means over the units that all settings have, for readers without scripts."""
     frame = results.frame
     metric = COLUMNS[0][1]
-    columns = [(head, name) for head, name in COLUMNS if name in frame]
+    there = set(map(str, frame))
+    columns = [(head, name) for head, name in COLUMNS if {name, *PARTS.get(name, ())} <= there]
     if not columns or columns[0][1] != metric or not (frame["status"] == "ok").any():
         return ""
     found = summarised(frame, metric, [name for _, name in columns[1:]])
