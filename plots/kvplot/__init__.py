@@ -15,7 +15,6 @@ from kvplot.results import (
     read_results,
     with_params,
 )
-from kvplot.units import UNIT, same_units
 
 __all__ = [
     "Results",
@@ -34,9 +33,8 @@ def mean_over_units(
 ) -> pandas.DataFrame:
     """See kvplot.results; warns where some points lack units that others have."""
     table = _results.mean_over_units(frame, columns, by)
-    same = same_units(frame, columns[0] if columns else None, [name for name in by if name in UNIT])
-    if same.words:
-        warnings.warn(same.words.strip(), stacklevel=2)
+    if table.attrs.get("said"):
+        warnings.warn(table.attrs["said"].strip(), stacklevel=2)
     return table
 
 

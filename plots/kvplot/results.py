@@ -455,7 +455,7 @@ def mean_over_units(
     A column that is null in some of these units has no mean (NaN). Beside each stands
     <column>.std_over_seeds, the population standard deviation over seeds of the mean over units
     (0 for deterministic algorithms), and the number of units, seeds and cells; `has` is how many
-    units of `asked` the point has.
+    units of `asked` the point has. `attrs["said"]` is what is said of the units that some lack.
     """
     for name in (*columns, *by):
         if name not in frame:
@@ -501,7 +501,9 @@ def mean_over_units(
     for name, counts in (("has", same.has), ("asked", same.asked)):
         names[name] = counts[ok[settings.first]]
     # Each group is one row by now; grouped once more, it stands in pandas' order and has its types.
-    return names.groupby(group, dropna=False).first().reset_index()
+    means = names.groupby(group, dropna=False).first().reset_index()
+    means.attrs["said"] = same.words
+    return means
 
 
 def storage_of(label: str) -> str:
