@@ -15,7 +15,8 @@ from typing import NoReturn
 from kvplot import figures, style
 from kvplot.cache import Caches
 from kvplot.dump import Dump
-from kvplot.figure import ENDINGS, columns_of
+from kvplot.faults import RequestError
+from kvplot.figure import ENDINGS, drawn
 from kvplot.inspection import Inspection
 from kvplot.loop import Loop
 from kvplot.results import Results, ResultsError, did_you_mean
@@ -93,8 +94,10 @@ def _draw(module: ModuleType, arguments: argparse.Namespace) -> list[Path]:
     if "results" in module.NEEDS and arguments.labels:
         arguments.results.keep_labels(arguments.labels)
     try:
-        with style.width(arguments.width), columns_of(getattr(arguments, "results", None)):
-            figure = module.draw(arguments)
+        with style.width(arguments.width):
+            figure = drawn(module, arguments)
+    except RequestError:
+        raise
     except ResultsError as error:
         raise ResultsError(f"{error}{_made_for(module)}") from error
     endings = (".png",) if arguments.png_only else ENDINGS
@@ -137,10 +140,16 @@ def _parser(argv: Sequence[str]) -> "_Parser":
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """argparse's own words, with what a misspelt word was probably meant to be."""
-        found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        """argparse's own words; of a misspelt word first what it was probably meant to be, then the
+        choices."""
+        found = re.search(r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if found:
-            message += did_you_mean(found[1], re.findall(r"[\w-]+", found[2]))
+            known = re.findall(r"[\w-]+", found[3])
+            near = did_you_mean(found[2], known).removeprefix("; ")
+            message = (
+                f"argument {found[1]}: unknown {found[2]!r}; {near and near + ' '}choose from "
+            )
+            message += ", ".join(known)
         super().error(message)
 
 

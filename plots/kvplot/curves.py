@@ -9,8 +9,8 @@ from matplotlib.container import ErrorbarContainer
 
 from kvplot import style
 from kvplot.figure import capped
-from kvplot.results import POINT, UNIT, mean_over_units, with_params
-from kvplot.statistics import mean_interval, over, standard_error
+from kvplot.results import mean_over_units, with_params
+from kvplot.statistics import over, standard_error
 
 # Of axes.
 NAMES = {
@@ -65,42 +65,19 @@ def bars(table: pandas.DataFrame, *log: str) -> str:
     return f"bars: standard error of the mean over seeds{max(ends, default='')}"
 
 
-def over_texts(cells: pandas.DataFrame, metric: str, by: Sequence[str] = ()) -> pandas.DataFrame:
-    """Per point of cells of several texts the interval of the mean over units, <metric>_low and
-    <metric>_high, what it runs over and the number of groups; of one text no row."""
-    if len(cells[UNIT[:2]].drop_duplicates()) < 2:
-        return pandas.DataFrame()
-    group = [*by, *POINT]
-    cells = cells.assign(**{metric: pandas.to_numeric(cells[metric])})
-    every = list(dict.fromkeys([*group, *UNIT]))
-    units = cells.groupby(every, dropna=False)[metric].mean().reset_index()
-    rows = []
-    for key, own in units.groupby(group):
-        interval = mean_interval(own, metric)
-        rows.append(
-            {
-                **dict(zip(group, key)),
-                f"{metric}_low": interval.low,
-                f"{metric}_high": interval.high,
-                "over": interval.level,
-                "groups": interval.groups,
-            }
-        )
-    return pandas.DataFrame(rows)
-
-
 def interval_bars(table: pandas.DataFrame, metric: str) -> Any:
-    """Lengths of bars to <metric>_high, on a logarithmic axis; None if there are none."""
-    return _lengths(table[f"{metric}_high"] - table[metric], table[metric], True)
+    """Lengths of bars from <metric>_low to <metric>_high; None if there are none."""
+    ends = [table[metric] - table[f"{metric}_low"], table[f"{metric}_high"] - table[metric]]
+    ends = [length.fillna(0.0) for length in ends]
+    return ends if any(length.any() for length in ends) else None
 
 
-def interval_words(table: pandas.DataFrame, metric: str) -> str:
+def interval_words(table: pandas.DataFrame) -> str:
     """For a caption: what such bars are."""
     known = table[table["groups"] > 1]
     if known.empty:
         return "no bars, a single unit each"
-    text = f"bars: 95 % intervals of the mean, {over(known)}"
-    return text + cut(table[metric], table[f"{metric}_high"] - table[metric])
+    return f"bars: 95 % intervals of the mean, {over(known)}"
 
 
 def by_layer(cells: pandas.DataFrame, metrics: list[str]) -> pandas.DataFrame:
@@ -164,9 +141,7 @@ def interval_line(
 ) -> ErrorbarContainer:
     """One line with markers, and bars from <y>_low to <y>_high."""
     table = table.sort_values(x)
-    low, high = table[y] - table[f"{y}_low"], table[f"{y}_high"] - table[y]
-    known = low.notna() & high.notna()
-    bars = [low.where(known, 0.0), high.where(known, 0.0)]
+    bars = interval_bars(table, y)
     return _marked_line(axis, table[x], table[y], bars, color=colour, marker=marker, **more)
 
 

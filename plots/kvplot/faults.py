@@ -1,12 +1,19 @@
 """What is wrong with a file or a request, in this package's words."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+# Of names in a message.
+MOST_NAMED = 20
 
 
 class ResultsError(ValueError):
     """A file that this package cannot read, or that does not hold what a figure shows."""
+
+
+class RequestError(ResultsError):
+    """An option that does not fit the file; the message says what would."""
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
@@ -21,3 +28,12 @@ def unreadable(path: Path | str, error: OSError) -> str:
     if not Path(path).exists():
         return "no such file"
     return "permission denied" if isinstance(error, PermissionError) else "cannot be read"
+
+
+def few(names: Iterable[str]) -> str:
+    """All of a few names, of many the first."""
+    shown = list(map(str, names))
+    more = len(shown) - MOST_NAMED
+    if more <= 1:
+        return ", ".join(shown)
+    return f"{', '.join(shown[:MOST_NAMED])} and {more} more"

@@ -4,10 +4,12 @@ import json
 import re
 import textwrap
 import warnings
+from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas
@@ -108,7 +110,22 @@ def facts(results: Results, cells: pandas.DataFrame | None = None, by: Sequence[
         text += "no random numbers."
     else:
         text += f"{seeds} seed{'s' if seeds > 1 else ''} for randomised algorithms."
-    return text + left_out(results.frame)
+    return text + results.said + left_out(results.whole)
+
+
+def drawn(module: ModuleType, inputs: Namespace) -> Figure:
+    """The figure of a module of kvplot.figures; of results, over the units that all settings
+    have."""
+    results = getattr(inputs, "results", None)
+    if isinstance(results, Results):
+        metric = getattr(inputs, "metric", None) or getattr(module, "METRIC", None)
+        metric = metric or next(iter(getattr(module, "METRICS", ())), None)
+        panels = getattr(inputs, "panels", None)
+        by = (panels,) if panels else getattr(module, "BY", ())
+        inputs = Namespace(**{**vars(inputs), "results": results.compared(metric, by)})
+    with columns_of(results):
+        figure: Figure = module.draw(inputs)
+        return figure
 
 
 @contextmanager
@@ -193,4 +210,15 @@ def capped(
     return [value - (value - deviation).clip(lower=value / 10), deviation]
 
 
-__all__ = ["ENDINGS", "Figure", "always_kept", "capped", "facts", "left_out", "span", "style"]
+__all__ = [
+    "ENDINGS",
+    "Figure",
+    "always_kept",
+    "capped",
+    "columns_of",
+    "drawn",
+    "facts",
+    "left_out",
+    "span",
+    "style",
+]

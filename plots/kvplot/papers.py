@@ -8,7 +8,7 @@ from typing import Any
 from kvplot import figures, style
 from kvplot.cache import Caches
 from kvplot.dump import Dump
-from kvplot.figure import ENDINGS, Figure, columns_of
+from kvplot.figure import ENDINGS, Figure, drawn
 from kvplot.gallery import write_page
 from kvplot.inspection import Inspection
 from kvplot.results import Results, ResultsError
@@ -124,11 +124,7 @@ def defaults(module: ModuleType) -> dict[str, Any]:
 def draw(figure: str, source: Source, options: dict[str, Any]) -> Figure:
     """The figure, drawn from what it needs."""
     module = figures.module(figure)
-    with columns_of(source):
-        drawn: Figure = module.draw(
-            Namespace(**{**defaults(module), **options, module.NEEDS[0]: source})
-        )
-    return drawn
+    return drawn(module, Namespace(**{**defaults(module), **options, module.NEEDS[0]: source}))
 
 
 def source(
@@ -149,7 +145,7 @@ def source(
 def run(arguments: Namespace) -> list[str]:
     """Draws what is older than its input or than kvplot itself; returns lines to print."""
     code = max(path.stat().st_mtime for path in Path(__file__).parent.rglob("*.py"))
-    drawn, lines = 0, []
+    count, lines = 0, []
     for name, figure, reads, options in DRAWINGS:
         if arguments.only and name not in arguments.only:
             continue
@@ -174,11 +170,11 @@ def run(arguments: Namespace) -> list[str]:
             continue
         plot.name = name
         lines += [str(path) for path in plot.save(arguments.out)]
-        drawn += 1
+        count += 1
         if arguments.gallery:
             _with_palette(arguments.out / f"{name}.png", arguments.gallery / f"{name}.png")
     page = write_page(arguments.out, [name for name, *_ in DRAWINGS])
-    lines.append(f"{drawn} figures drawn, the others were up to date, all on one page: {page}")
+    lines.append(f"{count} figures drawn, the others were up to date, all on one page: {page}")
     return lines
 
 

@@ -1,5 +1,6 @@
 """Reading results.json into pandas, and the averages that figures show."""
 
+import copy
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from kvplot.faults import ResultsError, did_you_mean, unreadable
 from kvplot.groups import numbered
 from kvplot.records import flattened
 from kvplot.rows_file import RowsFile
+from kvplot.units import POINT, UNIT, same_units
 from kvplot.weight import Crowded, refuse_crowded
 
 # An object of a JSON document.
@@ -32,14 +34,17 @@ DIGITS_TO_ZERO = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 # The schema version whose files first have a number.
 SINCE = {"traffic.": (1, 4), "memory.lookup_bytes": (1, 4), "memory.shared_bytes": (1, 5)}
 
-# A unit is what a mean and its interval run over; a point is one setting of one algorithm.
-UNIT = ["dump", "sequence", "layer", "kv_head"]
-POINT = ["algorithm", "label", "point"]
 # Of a cell whose cache no codec writes; between the label and the storage of another.
 FLOAT = "float"
 SEPARATOR = " | "
 # An error below this is exact to rounding and has no place on a logarithmic axis.
 ROUNDING = 1e-9
+# Parts of what exact attention takes, and the columns that its bytes are read from: over several
+# units they are bytes over bytes.
+PARTS = {
+    "memory.fraction": ("memory.exact_bytes",),
+    "traffic.fraction": ("traffic.bytes_read.mean", "traffic.fraction"),
+}
 
 
 WRITTEN_BY = {
@@ -247,6 +252,24 @@ class Results:
         return frame
 
     @cached_property
+    def whole(self) -> pandas.DataFrame:
+        """`frame`, before compared() left out cells."""
+        return self.frame
+
+    said = ""  # what compared() left out, as sentences for a caption
+
+    def compared(self, metric: str | None = None, by: Sequence[str] = ()) -> "Results":
+        """The same results with the cells of units that all settings have (same_units)."""
+        same = same_units(self.frame, metric, by)
+        view = copy.copy(self)
+        view.whole, view.said = self.frame, same.words
+        kept = same.kept | (self.frame["status"] != "ok").to_numpy()
+        if not kept.all():
+            view.frame = self.frame[kept]
+            view.__dict__.pop("ok", None)
+        return view
+
+    @cached_property
     def layers(self) -> pandas.DataFrame:
         """Records of whole layers, with the columns of `frame`."""
         return self._flat(self.document.get("layers", []))
@@ -255,7 +278,8 @@ class Results:
         present = ("status", "reason", "label", "algorithm", "point", "seed", *UNIT)
         wanted: Callable[[str], bool] | None = None
         if self._columns is not None:
-            wanted = {*present, *self._columns}.__contains__
+            bytes_ = [name for part in self._columns for name in PARTS.get(part, ())]
+            wanted = {*present, *self._columns, *bytes_}.__contains__
         elif self._left_out is not None:
             left_out = self._left_out
 
@@ -266,7 +290,7 @@ class Results:
 
     def forget_frames(self) -> None:
         """Gives back the memory of `frame`, `ok` and `layers`, which are made again if needed."""
-        for name in ("frame", "ok", "layers"):
+        for name in ("frame", "whole", "ok", "layers"):
             self.__dict__.pop(name, None)
 
     def _row(self, record: Entry) -> Entry:
@@ -305,12 +329,8 @@ class Results:
         params: Entry = entry["params"]
         return {**params, "tokens": entry.get("tokens")} if self.tokens_vary else params
 
-    def summary_point(self, line: Entry) -> str:
-        """The point of an entry of the program's summary."""
-        return point_of(self.setting_params(line))
-
     def keep_layers(self, layers: Iterable[int]) -> None:
-        """Forgets the cells of all other layers; the program's own summary stays as it is."""
+        """Forgets the cells of all other layers."""
         missing = sorted(set(layers) - set(self.frame["layer"]))
         if missing:
             raise ResultsError(f"{self.path}: no layer {', '.join(map(str, missing))}")
@@ -319,7 +339,7 @@ class Results:
 
     def keep_labels(self, patterns: Sequence[str]) -> None:
         """Forgets the cells whose label matches none of the patterns, in which * and ? alone have
-        a meaning; records of whole layers and the program's summary as well."""
+        a meaning; records of whole layers as well."""
         labels = sorted(self.frame["label"].dropna().unique())
         matches = [re.compile(_as_expression(pattern)).fullmatch for pattern in patterns]
         for pattern, match in zip(patterns, matches):
@@ -329,9 +349,6 @@ class Results:
         chosen = [label for label in labels if any(match(label) for match in matches)]
         self.frame = self.frame[self.frame["label"].isin(chosen)]
         self.layers = self.layers[self.layers["label"].isin(chosen)]
-        self.document["summary"] = [
-            line for line in self.document["summary"] if line.get("label") in chosen
-        ]
 
     @cached_property
     def ok(self) -> pandas.DataFrame:
@@ -347,6 +364,11 @@ class Results:
                 "`python -m kvplot report` shows the reasons"
             )
         return ok
+
+    @property
+    def texts(self) -> int:
+        """Sequences of dumps with a finished cell."""
+        return len(self.ok[UNIT[:2]].drop_duplicates())
 
     def need(self, *columns: str) -> None:
         """Ends with a message if a figure's columns are missing from every cell."""
@@ -404,46 +426,84 @@ def numbers_of(frame: pandas.DataFrame) -> list[str]:
     ]
 
 
+def exact_bytes(frame: pandas.DataFrame, part: str) -> "pandas.Series[float]":
+    """What exact attention takes in each cell, the unit of a column of PARTS."""
+    missing = [name for name in PARTS[part] if name not in frame]
+    if missing:
+        raise ResultsError(
+            f"{part} is bytes over bytes: load {' and '.join(missing)} too, which no cell has here"
+        )
+    numbers = [pandas.to_numeric(frame[name]) for name in PARTS[part]]
+    return numbers[0] if len(numbers) == 1 else numbers[0] / numbers[1]
+
+
+def bytes_over_bytes(cells: pandas.DataFrame, part: str) -> float:
+    """A column of PARTS over several cells, or units: their bytes over those of exact attention."""
+    values, exact = pandas.to_numeric(cells[part]), exact_bytes(cells, part)
+    return float((values * exact).sum() / exact.where(values.notna()).sum())
+
+
 def mean_over_units(
     frame: pandas.DataFrame, columns: list[str], by: Sequence[str] = ()
 ) -> pandas.DataFrame:
-    """Means of `columns` per point over the cells that are ok: over seeds, then over units.
+    """Means of `columns` per point over the cells that are ok: over seeds, then over the units in
+    which every point has the first of them (same_units); `by` splits further, for example by layer.
 
     ResultsError for a column that the frame does not have.
 
-    Beside each column stands <column>.std_over_seeds, the population standard deviation over seeds
-    of the mean over units (0 for deterministic algorithms), and the number of units, seeds and
-    cells. `by` splits further, for example by layer.
+    A part of what exact attention takes (memory.fraction, traffic.fraction) is bytes over bytes.
+    A column that is null in some of these units has no mean (NaN). Beside each stands
+    <column>.std_over_seeds, the population standard deviation over seeds of the mean over units
+    (0 for deterministic algorithms), and the number of units, seeds and cells; `has` is how many
+    units of `asked` the point has. `attrs["said"]` is what is said of the units that some lack.
     """
     for name in (*columns, *by):
         if name not in frame:
             raise ResultsError(f"no cell has {name}{did_you_mean(name, numbers_of(frame))}")
     group = [*by, *POINT]
-    # One column of the cells that are ok is copied at a time: there may be a million of them.
-    ok = numpy.flatnonzero(frame["status"] == "ok")
+    same = same_units(frame, columns[0] if columns else None, [name for name in by if name in UNIT])
+    # One column of the cells that are compared is copied at a time: there may be a million of them.
+    ok = numpy.flatnonzero(same.kept)
     if not len(ok):
-        return pandas.DataFrame(columns=[*group, *columns, "units", "seeds", "cells"])
+        counts = ["units", "seeds", "cells", "has", "asked"]
+        return pandas.DataFrame(columns=[*group, *columns, *counts])
 
-    def column(name: str) -> pandas.Series:
-        return frame[name] if len(ok) == len(frame) else frame[name].iloc[ok]
+    def taken(column: pandas.Series) -> pandas.Series:
+        return column if len(ok) == len(frame) else column.iloc[ok]
 
-    settings = numbered(map(column, group))
-    units = numbered(map(column, UNIT), settings)
-    seeds = numbered([column("seed").fillna(-1)], settings)
+    settings = numbered(taken(frame[name]) for name in group)
+    units = numbered((taken(frame[name]) for name in UNIT), settings)
+    seeds = numbered([taken(frame["seed"]).fillna(-1)], settings)
     of_unit = settings.numbers[units.first]
     of_seed = settings.numbers[seeds.first]
     names = pandas.DataFrame({name: frame[name].to_numpy()[ok[settings.first]] for name in group})
+    spreads = {}
     for name in columns:
-        values = pandas.to_numeric(column(name)).reset_index(drop=True)
-        names[name] = values.groupby(units.numbers).mean().groupby(of_unit).mean()
-    for name in columns:
-        values = pandas.to_numeric(column(name)).reset_index(drop=True)
-        by_seed = values.groupby(seeds.numbers).mean().groupby(of_seed)
-        names[f"{name}.std_over_seeds"] = by_seed.std(ddof=0)
+        values = pandas.to_numeric(taken(frame[name])).reset_index(drop=True)
+        of_units = values.groupby(units.numbers).mean()
+        if name in PARTS:
+            exact = taken(exact_bytes(frame, name)).reset_index(drop=True).where(values.notna())
+            weights = exact.groupby(units.numbers).mean()
+            sums = (of_units * weights).groupby(of_unit).sum(min_count=1)
+            names[name] = sums / weights.groupby(of_unit).sum()
+            sums = (values * exact).groupby(seeds.numbers).sum(min_count=1)
+            of_seeds = sums / exact.groupby(seeds.numbers).sum()
+        else:
+            names[name] = of_units.groupby(of_unit).mean()
+            of_seeds = values.groupby(seeds.numbers).mean()
+        spreads[f"{name}.std_over_seeds"] = of_seeds.groupby(of_seed).std(ddof=0)
+        if name != columns[0]:  # no mean over fewer units than the first has
+            whole = of_units.notna().groupby(of_unit).all()
+            names[name] = names[name].where(whole)
+    names = names.assign(**spreads)
     for name, of_group in (("units", of_unit), ("seeds", of_seed), ("cells", settings.numbers)):
         names[name] = numpy.bincount(of_group)
+    for name, counts in (("has", same.has), ("asked", same.asked)):
+        names[name] = counts[ok[settings.first]]
     # Each group is one row by now; grouped once more, it stands in pandas' order and has its types.
-    return names.groupby(group, dropna=False).first().reset_index()
+    means = names.groupby(group, dropna=False).first().reset_index()
+    means.attrs["said"] = same.words
+    return means
 
 
 def storage_of(label: str) -> str:

@@ -1,12 +1,19 @@
 """Intervals of means over nested units, by the rule of the program's own summary."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy
 import pandas
 
+from kvplot.results import POINT, UNIT, mean_over_units
+from kvplot.units import same_units
+
 # From the outside in: a text is a sequence of a dump.
 LEVELS = {"sequence": ["dump", "sequence"], "layer": ["layer"], "kv_head": ["kv_head"]}
+NAMES = {"sequence": "texts", "layer": "layers", "kv_head": "KV heads"}
+FEW = 5  # groups: the t quantile of fewer is 3.2 and more
+NARROWER = {"sequence": "more texts"} | dict.fromkeys(("layer", "kv_head"), "more texts or layers")
 
 
 class Interval(NamedTuple):
@@ -16,12 +23,14 @@ class Interval(NamedTuple):
     groups: int
 
 
-def mean_interval(units: pandas.DataFrame, column: str) -> Interval:
+def mean_interval(units: pandas.DataFrame, column: str, signed: bool = False) -> Interval:
     """Student's 95 % interval of the mean of `column`, one row per unit.
 
     Groups of units are taken for independent by the outermost of sequence, layer and KV head that
-    differs; each counts by the units it has. It covers 95 % if their means are normal, whatever the
-    correlation within them.
+    differs; each counts by the units it has. With m the mean, e its standard error and t the
+    quantile it is m exp(+- t e / m), which stays above 0; of what is `signed` (a logarithm, a
+    difference), or has a value below 0, it is m +- t e, which covers 95 % if the groups' means are
+    normal, whatever the correlation within them.
     """
     from scipy import stats  # takes as long as all other imports of most figures
 
@@ -35,7 +44,12 @@ def mean_interval(units: pandas.DataFrame, column: str) -> Interval:
     mean = units[column].mean()
     parts = (groups[column].sum() - groups[column].count() * mean) / len(units)
     half = stats.t.ppf(0.975, count - 1) * numpy.sqrt(count / (count - 1) * (parts**2).sum())
-    return Interval(mean - half, mean + half, level, count)
+    if signed or (units[column] < 0).any():
+        return Interval(mean - half, mean + half, level, count)
+    if mean == 0:
+        return Interval(0.0, 0.0, level, count)
+    factor = numpy.exp(half / mean)
+    return Interval(mean / factor, mean * factor, level, count)
 
 
 def geometric_means(
@@ -46,7 +60,7 @@ def geometric_means(
     logs = units.assign(log=numpy.log(units[column]))
     rows = []
     for key, own in logs.groupby(by, sort=False):
-        interval = mean_interval(own, "log")
+        interval = mean_interval(own, "log", signed=True)
         rows.append(
             {
                 **dict(zip(by, key)),
@@ -86,9 +100,35 @@ def standard_error(table: pandas.DataFrame, column: str) -> "pandas.Series[float
 
 
 def over(table: pandas.DataFrame) -> str:
-    """ "Student's t over 3 layers": what the intervals of a table with over and groups are."""
-    words = {"sequence": "texts", "layer": "layers", "kv_head": "KV heads"}
+    """ "Student's t over 3 layers": what the intervals of a table with over and groups are; where
+    few groups carry one, also what narrows it."""
     kinds = table[["over", "groups"]].drop_duplicates()
-    return "Student's t over " + ", ".join(
-        f"{groups} {words[level]}" for level, groups in kinds.itertuples(index=False)
+    text = "Student's t over " + ", ".join(
+        f"{groups} {NAMES[level]}" for level, groups in kinds.itertuples(index=False)
     )
+    few = kinds[(kinds["groups"] > 1) & (kinds["groups"] < FEW)]
+    return text + (f", few: {NARROWER[few['over'].iloc[0]]} narrow them" if len(few) else "")
+
+
+def summarised(
+    cells: pandas.DataFrame, metric: str, columns: Sequence[str] = (), by: Sequence[str] = ()
+) -> pandas.DataFrame:
+    """Per point the means of a metric and of `columns` over the units that all points have, with
+    the metric's interval: <metric>_low and <metric>_high, what it runs over and the number of
+    groups."""
+    means = mean_over_units(cells, [metric, *columns], by)
+    compared = cells[same_units(cells, metric, by).kept]
+    group = [*by, *POINT]
+    every = list(dict.fromkeys([*group, *UNIT]))
+    compared = compared[every].assign(**{metric: pandas.to_numeric(compared[metric])})
+    units = compared.groupby(every, dropna=False)[metric].mean().reset_index()
+    rows = []
+    for key, own in units.groupby(group, dropna=False):
+        interval = mean_interval(own, metric)
+        ends = {f"{metric}_low": interval.low, f"{metric}_high": interval.high}
+        rows.append({**dict(zip(group, key)), **ends, "over": interval.level,
+                     "groups": interval.groups})  # fmt: skip
+    intervals = pandas.DataFrame(
+        rows, columns=[*group, f"{metric}_low", f"{metric}_high", "over", "groups"]
+    )
+    return means.merge(intervals, on=group, how="left")

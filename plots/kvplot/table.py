@@ -4,19 +4,24 @@ numbers."""
 import re
 import sys
 from argparse import Namespace, _SubParsersAction
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pandas
 
+from kvplot.faults import few
 from kvplot.figure import left_out
 from kvplot.loop import KIND, Loop
-from kvplot.results import ResultsError, did_you_mean, load_cells, unreadable
+from kvplot.results import PARTS, ResultsError, did_you_mean, exact_bytes, load_cells, unreadable
 from kvplot.terminal import one_line
+from kvplot.units import POINT, UNIT, same_units
 
-# Of columns in a message.
-MOST_NAMED = 20
+HEADLINES = (
+    "errors.relative_l2.mean",
+    "errors.relative_frobenius_error",
+    "errors.relative_spectral_error",
+    "memory.fraction",
+)
 SPREADS = {"sd": "std", "se": "sem"}
 
 
@@ -30,7 +35,12 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
     )
     parser.add_argument("--rows", nargs="+", required=True, metavar="COLUMN")
     parser.add_argument("--columns", metavar="COLUMN", help="spread over this; default: the values")
-    parser.add_argument("--value", nargs="+", required=True, metavar="COLUMN")
+    parser.add_argument(
+        "--value",
+        nargs="+",
+        metavar="COLUMN",
+        help="default, of a results.json: its mean, Frobenius and spectral errors, and its memory",
+    )
     parser.add_argument(
         "--where",
         nargs="+",
@@ -59,54 +69,88 @@ def run(arguments: Namespace) -> list[str]:
     if arguments.pm and arguments.of != "mean":
         raise ResultsError(f"--pm is the spread of means; leave out --of {arguments.of}")
     rows = _read(arguments.file)
+    if not arguments.value:
+        arguments.value = _headlines(arguments, rows)
     table = chosen(arguments, rows)
-    for note in notes(arguments, rows, table):
+    compared = {name: of_same_units(arguments, table, name) for name in arguments.value}
+    table = table[table["status"] == "ok"] if is_cells(table) else table
+    said = [*notes(arguments, rows, table), *(words for _, words in compared.values())]
+    for note in dict.fromkeys(filter(None, said)):
         print(one_line(f"kvplot: {arguments.file}: {note}"), file=sys.stderr)
-    means = pivot(arguments, table, arguments.of)
-    spreads = pivot(arguments, table, SPREADS[arguments.pm]) if arguments.pm else None
+    values = {name: rows_of for name, (rows_of, _) in compared.items()}
+    means = pivot(arguments, values, arguments.of)
+    spreads = pivot(arguments, values, SPREADS[arguments.pm]) if arguments.pm else None
     return FORMATS[arguments.format](means, spreads, arguments.digits)
 
 
+def _headlines(arguments: Namespace, rows: pandas.DataFrame) -> list[str]:
+    """What is shown of cells without --value; one of it where it is spread over --columns."""
+    found = [name for name in HEADLINES if name in rows] if is_cells(rows) else []
+    if not found:
+        raise ResultsError(f"{arguments.file}: --value is missing; name a column of numbers")
+    return found[:1] if arguments.columns else found
+
+
+def is_cells(table: pandas.DataFrame) -> bool:
+    """Whether rows are cells of a results.json, with those that did not finish."""
+    return {"status", *UNIT, *POINT} <= set(table)
+
+
+def of_same_units(
+    arguments: Namespace, table: pandas.DataFrame, value: str
+) -> tuple[pandas.DataFrame, str]:
+    """Rows that a value is taken from: of cells those of the units in which every chosen setting
+    has the value, in each field that names units; and what is said of the others."""
+    if not is_cells(table):
+        return table, ""
+    fields = [*arguments.rows, *filter(None, [arguments.columns])]
+    by = [name for name in UNIT if name in fields]
+    of_loop = "layers" in table and "layers" in fields
+    heads = "texts and layers" if "layers" in table else "KV heads"
+    same = same_units(table, value, by + ["layer"] * of_loop, heads)
+    return table[same.kept], same.words.strip()
+
+
 def chosen(arguments: Namespace, table: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows that --where leaves; of a results.json those of finished cells, of a loop.json of
-    finished records."""
-    if arguments.file.suffix == ".json":
-        table = table[table["status"] == "ok"]
+    """The rows that --where leaves, one of them finished."""
     wanted = [*arguments.rows, *arguments.value, *filter(None, [arguments.columns])]
     pairs = [pair.partition("=")[::2] for pair in arguments.where]
     unknown = [name for name in (*wanted, *(name for name, _ in pairs)) if name not in table]
     if unknown:
         raise ResultsError(
             f"{arguments.file}: no column {', '.join(unknown)}"
-            f"{did_you_mean(unknown[0], list(table.columns))}; there is {_few(table.columns)}"
+            f"{did_you_mean(unknown[0], list(table.columns))}; there is {few(table.columns)}"
         )
     for name in dict(pairs):
         texts = [text for other, text in pairs if other == name]
         table = table[[any(_same(value, text) for text in texts) for value in table[name]]]
-    if table.empty:
-        raise ResultsError(f"{arguments.file}: no row with {' and '.join(arguments.where)}")
+    if not (table["status"] == "ok").any() if is_cells(table) else table.empty:
+        where = f" with {' and '.join(arguments.where)}" if arguments.where else ""
+        raise ResultsError(f"{arguments.file}: no finished row{where}")
     for name in arguments.value:
         if not pandas.api.types.is_numeric_dtype(table[name]):
             raise ResultsError(f"{arguments.file}: {name} is not a column of numbers")
     return table
 
 
-def _few(names: Iterable[str]) -> str:
-    """All of a few names, of many the first."""
-    shown = list(map(str, names))
-    more = len(shown) - MOST_NAMED
-    if more <= 1:
-        return ", ".join(shown)
-    return f"{', '.join(shown[:MOST_NAMED])} and {more} more"
-
-
-def pivot(arguments: Namespace, table: pandas.DataFrame, of: str) -> pandas.DataFrame:
-    groups = table.groupby([*arguments.rows, *filter(None, [arguments.columns])], sort=False)
-    means = groups[arguments.value].agg(of)
+def pivot(arguments: Namespace, values: dict[str, pandas.DataFrame], of: str) -> pandas.DataFrame:
+    """A column per value, or for --columns; `values`: the rows that each is taken from."""
+    fields = [*arguments.rows, *filter(None, [arguments.columns])]
+    if arguments.columns and len(values) > 1:
+        raise ResultsError("--columns takes one --value")
+    found = []
+    for name, table in values.items():
+        groups = table.groupby(fields, sort=False)
+        if of == "mean" and name in PARTS and is_cells(table):
+            cells = table.assign(**{f"{name} of": exact_bytes(table, name)})
+            cells[name] = pandas.to_numeric(cells[name]) * cells[f"{name} of"]
+            sums = cells[cells[name].notna()].groupby(fields, sort=False)
+            found.append((sums[name].sum() / sums[f"{name} of"].sum()).rename(name))
+        else:
+            found.append(groups[name].agg(of))
+    means = pandas.concat(found, axis=1)
     if arguments.columns:
-        if len(arguments.value) > 1:
-            raise ResultsError("--columns takes one --value")
-        means = means[arguments.value[0]].unstack()
+        means = means[found[0].name].unstack()
     return means
 
 
@@ -127,7 +171,7 @@ def notes(arguments: Namespace, rows: pandas.DataFrame, table: pandas.DataFrame)
 def _read(path: Path) -> pandas.DataFrame:
     try:
         if path.suffix == ".json":
-            return Loop(path).ok if _is_loop(path) else load_cells(path)
+            return _records(Loop(path)) if _is_loop(path) else load_cells(path)
         return pandas.read_csv(path)
     except OSError as error:
         raise ResultsError(
@@ -136,6 +180,13 @@ def _read(path: Path) -> pandas.DataFrame:
         ) from error
     except ValueError as error:  # pandas' ParserError and UnicodeDecodeError are
         raise ResultsError(f"{path}: is not a CSV that a figure wrote: {error}") from error
+
+
+def _records(loop: Loop) -> pandas.DataFrame:
+    """Records of a closed loop with the columns of cells: a unit is a text and a choice of
+    layers."""
+    loop.ok  # noqa: B018, there is a finished one
+    return loop.frame.assign(dump="", layer=loop.frame["layers"].map(str), kv_head=float("nan"))
 
 
 def _is_loop(path: Path) -> bool:

@@ -212,7 +212,7 @@ class DoNotFit(WithResults):
                         self.one_sentence(answer)
 
     def test_merge_reduce_needs_balancekv(self):
-        uniform = [cell("uniform", {"T": 1, "t": 4}, 0.1, 0.5, memory={"fraction": 0.5, "tokens_peak": 9},
+        uniform = [cell("uniform", {"T": 1, "t": 4}, 0.1, 0.5, memory={"fraction": 0.5, "exact_bytes": 64, "tokens_peak": 9},
                         mass={"denominator": {"mean": 1.0}})]
         self.one_sentence(called("merge_reduce", "--results", self.write(document(uniform)), "--out",
                                  self.folder / "f"), "no finished cell of balancekv", "merge_reduce.json")

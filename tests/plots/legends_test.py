@@ -27,7 +27,7 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-from made_results import cell, document
+from made_results import cell, document, traffic
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = None
@@ -286,7 +286,7 @@ class Legends(Made):
         cells[0]["key"]["params"]["sinks"], cells[-1]["key"]["params"]["recent_fraction"] = 32, 0.3
         for figure in ("error_vs_memory", "error_vs_traffic"):
             for made in cells:
-                made["traffic"] = {"fraction": made["memory"]["fraction"]}
+                made["traffic"] = traffic(made["memory"]["fraction"])
             drawn = papers.draw(figure, Results(self.results(cells)), {})
             self.assertIn(" Always kept: h2o 0.3 of the budget recent; subgen 32 sinks. ", drawn.caption)
         drawn = papers.draw("error_vs_memory", Results(self.results(stored(("q8_0", "q4_0")))), {})

@@ -18,11 +18,39 @@ def cell(algorithm, params, error, fraction, layer=0, kv_head=0, seed=None, stat
     if status == "ok":
         out["derived"] = {}
         out["errors"] = {"relative_l2": {"mean": error, "max": 3 * error}, "kl_divergence": None}
-        out["memory"] = {"fraction": fraction, "tokens": int(2048 * fraction)}
+        out["memory"] = {"fraction": fraction, "exact_bytes": 4096, "peak_bytes": 4096 * fraction,
+                         "tokens": int(2048 * fraction)}
         out["clusters"] = None
         out["timing"] = {"seconds": 0.1}
     out.update(more)
     return out
+
+
+def traffic(fraction, exact=1000.0):
+    """What a row reads, as a part of `exact` bytes."""
+    return {"bytes_read": {"mean": fraction * exact, "max": fraction * exact}, "fraction": fraction}
+
+
+def mixed():
+    """A model of two layers with a sliding window and a global one of eight times their bytes. H2O is
+    exact in the windows, where quest is skipped; in layer 2 quest has the smaller error."""
+    cells = []
+    for layer in (0, 1, 2):
+        for head in (0, 1):
+            unit = {"layer": layer, "kv_head": head}
+            if layer < 2:
+                cells.append(cell("h2o", {"budget": 32}, 0.0, 1.0, **unit))
+                cells.append(cell("quest", {"budget": 32}, 0, 0, status="skipped", reason="a window", **unit))
+            else:
+                cells.append(cell("h2o", {"budget": 32}, 2.5 + 0.1 * head, 0.125, **unit))
+                cells.append(cell("quest", {"budget": 32}, 2.1 + 0.1 * head, 1.0, **unit))
+    for each in cells:
+        if each["status"] == "ok":
+            fraction = each["memory"]["fraction"]
+            exact = 8192 if each["key"]["layer"] == 2 else 1024
+            each["memory"].update(exact_bytes=exact, peak_bytes=fraction * exact)
+            each["traffic"] = traffic(fraction, exact)
+    return cells
 
 
 def document(cells):

@@ -122,7 +122,7 @@ class OneResult(InABrowser):
         for layer in (None, *self.js("OF_UNITS.layer")):
             for path in paths:
                 found = self.browser.call(
-                    "(path, layer) => { const m = meansOf(path, {layer, head: null, sequence: null});"
+                    "(path, layer) => { const m = meansOf(path, {metric: path, hidden: new Set(), layer, head: null, sequence: null});"
                     "const list = a => Array.from(a, v => v === v ? v : null);"
                     "return {mean: list(m.mean), std: list(m.std), low: list(m.low), high: list(m.high),"
                     "over: m.over}; }", path, layer)

@@ -177,12 +177,17 @@ class ReportOfARun(unittest.TestCase):
         said = refused(self, self.results, "--metric", "errors.relative_l2.p91")
         self.assertIn("no cell has errors.relative_l2.p91; did you mean errors.relative_l2.p9", said)
 
-    def test_without_scripts_it_has_the_programs_summary(self):
+    def test_without_scripts_it_has_the_means_of_the_programs_summary(self):
         still = re.search("<noscript>(.*?)</noscript>", self.html, re.DOTALL)[1]
-        lines = [line for line in read_results(self.results)["summary"] if line["layer"] is None]
-        self.assertEqual(still.count("<tr>"), len(lines) + 1)
-        for line in lines:
-            self.assertIn(f'{line["errors"]["relative_l2.mean"]["mean"]:.3g}', still)
+        rows = re.findall(r"<tr><td>(.*?)</td></tr>", still)
+        lines = [line for line in read_results(self.results)["summary"] if line["layer"] is None and line["cells"]]
+        heads = re.findall(r'<th scope="col">(.*?)</th>', still)
+        self.assertEqual(heads[2:6], ["relative l2", "Frobenius", "spectral", "memory"])
+        self.assertEqual(len(rows), len(lines))
+        shown = sorted(tuple(field.split(" ")[0] for field in row.split("</td><td>")[2:6]) for row in rows)
+        names = ("relative_l2.mean", "relative_frobenius_error", "relative_spectral_error")
+        self.assertEqual(shown, sorted((*(f'{line["errors"][name]["mean"]:.3g}' for name in names),
+                                        f'{line["memory"]["fraction"]:.3g}') for line in lines))
 
     def test_it_says_what_ran_and_where(self):
         document = read_results(self.results)
@@ -239,7 +244,7 @@ class ReportOfARun(unittest.TestCase):
             self.assertEqual(html.count("</script>"), len(PIECES), path)
             if "&lt;script&gt;alert(1)" in html or "\\u003cscript>alert(1)" in html:
                 escaped.add(path[0])
-        self.assertLessEqual({"name", "config", "provenance", "dumps", "cells", "summary"}, escaped)
+        self.assertLessEqual({"name", "config", "provenance", "dumps", "cells"}, escaped)
 
     def test_the_page_replaces_none_of_its_inputs(self):
         content = self.results.read_bytes()
@@ -308,7 +313,27 @@ class TwoResults(unittest.TestCase):
 
     def test_without_verdicts_it_says_how_to_make_them(self):
         page = Page(report(self.a, self.b, "--no-figures", out=self.folder / "r.html"))
-        self.assertIn(f"kvbench compare {self.a} {self.b} --json > compare.json", page.text)
+        self.assertIn("kvbench compare a/results.json b/results.json --json > compare.json", page.text)
+
+    def test_a_page_says_nothing_of_whose_folders_the_files_are_in(self):
+        made = []
+        for path in (self.a, self.b):
+            document = json.loads(path.read_text())
+            for each in document["provenance"]:
+                each.update(host="", argv=[])
+            for each in document["cells"]:
+                each["repro"] = ""
+            document["config"] = {}
+            made.append(self.folder / path.parent.name / "anonymous.json")
+            made[-1].write_text(json.dumps(document))
+        compared = json.loads(self.compared.read_text())
+        compared.update(a=str(made[0]), b=str(made[1]))
+        (self.folder / "named.json").write_text(json.dumps(compared))
+        text = report(*made, "--no-figures", "--compare", self.folder / "named.json", out=self.folder / "r.html")
+        for words in (str(self.folder), str(ROOT), str(Path.home()) + "/"):
+            self.assertNotIn(words, text)
+        for words in ("a/anonymous.json", "data/smollm2-constitution.h5", "not named"):
+            self.assertIn(words, Page(text).text)
 
     def test_what_does_not_belong_together_is_refused(self):
         other = json.loads(self.b.read_text())

@@ -2,6 +2,7 @@
 Python package is missing."""
 
 import json
+import math
 import sys
 import tempfile
 import unittest
@@ -20,7 +21,7 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-from made_results import cell, document
+from made_results import cell, document, traffic
 
 
 class Texts(unittest.TestCase):
@@ -61,9 +62,9 @@ class Texts(unittest.TestCase):
 
     def test_forest_compares_where_as_much_is_read(self):
         """Error is 1 / what a row reads for tova and half of that for quest, which holds everything."""
-        cells = [cell("tova", {"budget": budget}, 1 / read, read, traffic={"fraction": read})
+        cells = [cell("tova", {"budget": budget}, 1 / read, read, traffic=traffic(read))
                  for budget, read in ((1, 0.5), (2, 0.125))]
-        cells += [cell("quest", {"budget": budget}, 0.5 / read, 1.0, traffic={"fraction": read})
+        cells += [cell("quest", {"budget": budget}, 0.5 / read, 1.0, traffic=traffic(read))
                   for budget, read in ((1, 0.25), (2, 0.75))]
         results = self.results(cells)
         self.assertTrue(forest.ratios(results, "tova").empty)
@@ -84,14 +85,16 @@ class Texts(unittest.TestCase):
                     cells.append(made)
         for figure in ("error_vs_memory", "error_vs_traffic"):
             for made in cells:
-                made["traffic"] = {"fraction": made["memory"]["fraction"] / 2}
+                made["traffic"] = traffic(made["memory"]["fraction"] / 2)
             drawn = papers.draw(figure, self.results(cells), {})
             row = drawn.table.iloc[0]
             half = 4.302653 * 7 ** 0.5 / 3 ** 0.5  # t with 2 degrees of freedom, the sample's variance 7
             self.assertAlmostEqual(row["errors.relative_l2.mean"], 3)
-            self.assertAlmostEqual(row["errors.relative_l2.mean_low"], 3 - half, places=4)
-            self.assertAlmostEqual(row["errors.relative_l2.mean_high"], 3 + half, places=4)
-            self.assertIn("bars: 95 % intervals of the mean, Student's t over 3 texts, cut at a tenth", drawn.caption)
+            factor = math.exp(half / 3)  # on the log scale, so that the lower end is above 0
+            self.assertAlmostEqual(row["errors.relative_l2.mean_low"], 3 / factor, places=4)
+            self.assertAlmostEqual(row["errors.relative_l2.mean_high"], 3 * factor, places=4)
+            self.assertIn("; bars: 95 % intervals of the mean, Student's t over 3 texts, few: more texts narrow them. ",
+                          drawn.caption)
         drawn = papers.draw("error_vs_memory", self.results([made for made in cells
                                                              if made["key"]["sequence"] == "a"]), {})
         self.assertIn("standard error of the mean over seeds", drawn.caption)

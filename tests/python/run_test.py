@@ -101,6 +101,8 @@ class Run(unittest.TestCase):
             raise unittest.SkipTest("SKIPPED: frame needs pandas") from missing
         got = kb.run(self.config, out=self.folder / "out", quiet=True)
         self.assertEqual(len(got.frame()), len(got.cells))
+        means = got.means("errors.relative_l2.mean", "memory.fraction")
+        self.assertEqual(len(means), len({cell["label"] + str(cell["key"]["params"]) for cell in got.cells}))
 
 
 class Program(unittest.TestCase):

@@ -39,21 +39,31 @@ class Results:
 
     @property
     def summary(self) -> list[dict[str, Any]]:
-        """Means and intervals per setting."""
+        """Means and intervals per setting, each over the units that it has: `units` of
+        `units_asked`. `means` compares settings."""
         return self.document["summary"]
 
     def frame(self) -> Any:
         """The cells as a pandas DataFrame, by kvplot.load_results: needs kvbench[plots]."""
-        try:
-            import kvplot
-        except ImportError as missing:
-            raise ImportError(
-                f"Results.frame needs {missing.name}; pip install 'kvbench[plots]'"
-            ) from missing
-        return kvplot.load_results(str(self.path))
+        return _kvplot("Results.frame").load_results(str(self.path))
+
+    def means(self, *columns: str, by: Iterable[str] = ()) -> Any:
+        """Means of `columns` per setting as a pandas DataFrame, by kvplot.mean_over_units, over the
+        units that every setting has; warns if that is not all: needs kvbench[plots]."""
+        return _kvplot("Results.means").mean_over_units(self.frame(), list(columns), list(by))
 
     def __repr__(self) -> str:
         return f"<results {str(self.path)!r}>"
+
+
+def _kvplot(needs: str) -> Any:
+    try:
+        import kvplot
+    except ImportError as missing:
+        raise ImportError(
+            f"{needs} needs {missing.name}; pip install 'kvbench[plots]'"
+        ) from missing
+    return kvplot
 
 
 def _absolute(given: Any) -> Any:

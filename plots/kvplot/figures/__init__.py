@@ -1,6 +1,7 @@
 """One module per figure: NEEDS (its inputs), draw(inputs) -> Figure, and if it has options of its
 own add_options(parser); fits(results) -> bool if a report may show it; WHOLE if it shows all
-layers together."""
+layers together; BY, what it shows apart, if that is not all units together: settings are compared
+over the units of each that all of them have."""
 
 import importlib
 from types import ModuleType

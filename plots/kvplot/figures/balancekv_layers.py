@@ -11,6 +11,7 @@ from kvplot.figure import Figure, facts
 from kvplot.results import ResultsError, undrawn
 
 NEEDS = ("results",)
+BY = ("layer",)
 METRICS = ("errors.relative_l2.mean", "errors.relative_l2_posclamp_mean")
 
 

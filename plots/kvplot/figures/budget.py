@@ -9,6 +9,7 @@ from kvplot.figure import Figure, facts
 from kvplot.results import undrawn
 
 NEEDS = ("results",)
+BY = ("layer",)
 METRICS = ("errors.relative_l2.mean", "mass.kept.mean")
 
 

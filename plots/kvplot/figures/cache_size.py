@@ -7,7 +7,7 @@ import pandas
 
 from kvplot import style
 from kvplot.figure import Figure, facts
-from kvplot.results import ResultsError
+from kvplot.results import ResultsError, bytes_over_bytes
 
 NEEDS = ("results",)
 GIB = 2.0**30
@@ -46,14 +46,16 @@ def draw(inputs: Namespace) -> Figure:
     rows = []
     cells = results.ok
     for tokens, held, exact, cut, name in TABLE:
-        measured = cells[cells["label"] == f"subgen {name}"]["memory.fraction"]
+        measured = cells[cells["label"] == f"subgen {name}"]
         rows.append(
             {
                 "of": name,
                 "printed": cut / exact,
                 "GiB": tokens * PER_TOKEN / GIB,
                 "formula": held / tokens,
-                "replay": measured.mean() if len(measured) else numpy.nan,
+                "replay": bytes_over_bytes(measured, "memory.fraction")
+                if len(measured)
+                else numpy.nan,
                 "GiB printed": exact,
             }
         )

@@ -9,6 +9,7 @@ from kvplot.curves import NAMES, bars, by_layer, line, words
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
+BY = ("layer",)
 METRIC = "errors.relative_l2.mean"
 
 

@@ -17,6 +17,7 @@ from kvplot.figure import Figure, facts
 from kvplot.results import POINT, UNIT, Results, ResultsError
 
 NEEDS = ("results",)
+BY = ("layer",)
 # Methods that answer with the softmax over the tokens that they keep.
 UNWEIGHTED = (
     "window",

@@ -23,11 +23,11 @@ from kvplot.curves import (
     frontier,
     interval_bars,
     interval_words,
-    over_texts,
     words,
 )
 from kvplot.figure import Figure, always_kept, facts
-from kvplot.results import POINT, Results, ResultsError, mean_over_units, with_params
+from kvplot.results import Results, ResultsError, mean_over_units, with_params
+from kvplot.statistics import summarised
 
 NEEDS = ("results",)
 # An error below this is exact to rounding and has no place on a logarithmic axis.
@@ -63,10 +63,10 @@ def draw_against(inputs: Namespace, name: str, cost: str) -> Figure:
     results.need(metric)
     results.need(cost)
     by = [inputs.panels] if inputs.panels else []
-    points = mean_over_units(frame, [metric, cost], by)
-    intervals = over_texts(results.ok, metric, by)
-    if len(intervals):
-        points = points.merge(intervals, on=[*by, *POINT])
+    if results.texts > 1:
+        points = summarised(frame, metric, [cost], by)
+    else:
+        points = mean_over_units(frame, [metric, cost], by)
     points["on_axis"] = points[metric] >= ROUNDING
     drawn = points[points["on_axis"]]
     if drawn.empty:
@@ -163,7 +163,7 @@ def _caption(
 ) -> str:
     drawn = points[points["on_axis"]]
     labels = storages.of_labels(results.ok)
-    ends = interval_words(drawn, metric) if "groups" in drawn else bars(drawn, metric)
+    ends = interval_words(drawn) if "groups" in drawn else bars(drawn, metric)
     stored = len({labels[label][1] for label in drawn["label"]}) > 1
     text = [
         f"{words(metric)}, against {WORDS[cost]}; {ends}.",

@@ -14,6 +14,7 @@ from kvplot import style
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
+BY = ("dump", "sequence", "layer", "kv_head")
 METRIC = "errors.epsilon_spectral.last"
 PROMISED = 0.01
 STREAM = ["dump", "layer", "kv_head"]

@@ -16,7 +16,16 @@ from matplotlib.lines import Line2D
 from kvplot import style
 from kvplot.curves import words
 from kvplot.figure import Figure, facts
-from kvplot.results import POINT, ROUNDING, SEPARATOR, UNIT, Results, ResultsError
+from kvplot.results import (
+    PARTS,
+    POINT,
+    ROUNDING,
+    SEPARATOR,
+    UNIT,
+    Results,
+    ResultsError,
+    bytes_over_bytes,
+)
 from kvplot.statistics import at_equal, geometric_means, over
 
 NEEDS = ("results",)
@@ -48,6 +57,7 @@ def compared(results: Results) -> pandas.DataFrame:
     numbers = [METRIC, MEMORY, TRAFFIC]
     if not set(numbers) <= set(results.ok):
         return pandas.DataFrame()
+    numbers = list(dict.fromkeys([*numbers, *PARTS[MEMORY], *PARTS[TRAFFIC]]))
     cells = results.ok[[*POINT, *UNIT, *numbers]].copy()  # not of all columns
     cells[numbers] = cells[numbers].apply(pandas.to_numeric)
     units = cells.groupby([*POINT, *UNIT])[numbers].mean().reset_index()
@@ -66,15 +76,18 @@ def compared(results: Results) -> pandas.DataFrame:
     for _, setting in units.groupby(POINT, sort=False):
         if len(setting) < len(all_units):
             continue  # a mean over some heads cannot be compared with one over all
-        whole = setting[MEMORY].mean() >= WHOLE and setting[TRAFFIC].mean() < WHOLE
+        held, read = (bytes_over_bytes(setting, part) for part in (MEMORY, TRAFFIC))
+        whole = held >= WHOLE and read < WHOLE
         kind = "bits" if SEPARATOR in setting["label"].iloc[0] else "reads" if whole else "holds"
         cost = TRAFFIC if kind == "reads" else MEMORY
-        mean = setting.groupby(UNIT[:2])[cost].transform("mean")
-        distance = {at: abs(numpy.log(mean.mean() / at)) for at in AT}
+        distance = {at: abs(numpy.log((read if whole else held) / at)) for at in AT}
         near = min(AT, key=distance.__getitem__)
         far = distance[near]
         if far > numpy.log(NEAR):
             continue
+        texts = [setting["dump"], setting["sequence"]]
+        of_text = {text: bytes_over_bytes(own, cost) for text, own in setting.groupby(texts)}
+        mean = [of_text[text] for text in zip(*texts)]
         expected = [
             at_equal(base[tuple(unit)], cost, METRIC, bytes_)
             for *unit, bytes_ in zip(*(setting[name] for name in UNIT), mean)
@@ -96,8 +109,15 @@ def means(table: pandas.DataFrame) -> pandas.DataFrame:
     by = ["kind", "method", "algorithm", "label", "point", "at"]
     found = geometric_means(table, "ratio", by, "ratio")
     groups = table.groupby(by)
-    for column in ("cost", METRIC, MEMORY, TRAFFIC):
-        found = found.merge(groups[column].mean().reset_index(), on=by)
+    found = found.merge(groups[METRIC].mean().reset_index(), on=by)
+    for part in (MEMORY, TRAFFIC):
+        parts = (
+            groups[list(dict.fromkeys([part, *PARTS[part]]))]
+            .apply(bytes_over_bytes, part)
+            .rename(part)
+        )
+        found = found.merge(parts.reset_index(), on=by)
+    found["cost"] = found[TRAFFIC].where(found["kind"] == "reads", found[MEMORY])
     better = groups["ratio"].agg(lambda ratio: int((ratio < 1).sum())).rename("better")
     found = found.merge(better.reset_index(), on=by)
     # A method without a setting near the middle stands by what it has.

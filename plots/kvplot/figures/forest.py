@@ -12,9 +12,19 @@ import pandas
 
 from kvplot import style
 from kvplot.curves import words
+from kvplot.faults import RequestError, few
 from kvplot.figure import Figure, always_kept, facts
 from kvplot.figures.settings import names
-from kvplot.results import POINT, UNIT, Results, ResultsError, undrawn
+from kvplot.results import (
+    PARTS,
+    POINT,
+    UNIT,
+    Results,
+    ResultsError,
+    bytes_over_bytes,
+    did_you_mean,
+    undrawn,
+)
 from kvplot.statistics import at_equal, mean_interval, over
 
 NEEDS = ("results",)
@@ -50,11 +60,12 @@ def ratios(results: Results, against: str = UNIFORM, cost: str = MEMORY) -> pand
     """log2 of error / error of `against` at the same cost, per unit and setting."""
     if METRIC not in results.ok or cost not in results.ok:
         return pandas.DataFrame()
-    cells = results.ok[[*POINT, *UNIT, METRIC, cost]].copy()  # not of all columns
-    cells[[METRIC, cost]] = cells[[METRIC, cost]].apply(pandas.to_numeric)
+    numbers = list(dict.fromkeys([METRIC, cost, *PARTS[cost]]))
+    cells = results.ok[[*POINT, *UNIT, *numbers]].copy()  # not of all columns
+    cells[numbers] = cells[numbers].apply(pandas.to_numeric)
     if against not in set(cells["label"]):
         return pandas.DataFrame()
-    units = cells.groupby([*POINT, *UNIT])[[METRIC, cost]].mean().reset_index()
+    units = cells.groupby([*POINT, *UNIT])[numbers].mean().reset_index()
     base = dict(iter(units[units["label"] == against].groupby(UNIT)))
     rows = []
     for _, row in units[(units["label"] != against) & (units[METRIC] > 1e-9)].iterrows():
@@ -67,11 +78,25 @@ def ratios(results: Results, against: str = UNIFORM, cost: str = MEMORY) -> pand
     return pandas.DataFrame(rows)
 
 
+def nothing_to_pair(results: Results, against: str, cost: str = "memory") -> str:
+    """Why no setting is compared with `against`."""
+    labels = sorted(set(results.ok["label"]))
+    if against not in labels:
+        return (
+            f"{results.path}: no finished cell is labelled {against!r}"
+            f"{did_you_mean(against, labels)}; labels here are {few(labels)}"
+        )
+    return (
+        f"{results.path}: no other setting has a {cost} in the range of {against}'s; give "
+        f"{against} more settings, or name another label with --against: {few(labels)}"
+    )
+
+
 def intervals(table: pandas.DataFrame, cost: str = MEMORY) -> pandas.DataFrame:
     """Mean of log2_ratio per setting with its 95 % interval, and in how many units it is better."""
     rows = []
     for point, group in table.groupby(POINT, sort=False):
-        interval = mean_interval(group, "log2_ratio")
+        interval = mean_interval(group, "log2_ratio", signed=True)
         rows.append(
             {
                 **dict(zip(POINT, point)),
@@ -82,7 +107,7 @@ def intervals(table: pandas.DataFrame, cost: str = MEMORY) -> pandas.DataFrame:
                 "groups": interval.groups,
                 "units": len(group),
                 "better": int((group["log2_ratio"] < 0).sum()),
-                cost: group[cost].mean(),
+                cost: bytes_over_bytes(group, cost),
             }
         )
     return pandas.DataFrame(rows)
@@ -96,10 +121,7 @@ def draw(inputs: Namespace) -> Figure:
     named = "uniform sampling" if against == UNIFORM else against
     table = ratios(results, against, cost)
     if table.empty:
-        raise ResultsError(
-            f"{results.path}: nothing to pair with: it takes cells labelled {against} "
-            f"and others with a {inputs.cost} in their range"
-        )
+        raise RequestError(nothing_to_pair(results, against, inputs.cost))
     means = intervals(table, cost)
     whole = means["units"] == means["units"].max()
     means = means[whole].reset_index(drop=True)

@@ -26,7 +26,7 @@ def draw(inputs: Namespace) -> Figure:
     points = ecdf.at_memory(results, inputs.memory)
     if points.empty:
         raise ResultsError(f"{results.path}: no setting has a memory near {inputs.memory:g}")
-    table = mean_over_units(results.ok, [METRIC, MEMORY], ["layer", "kv_head"])
+    table = mean_over_units(results.whole, [METRIC, MEMORY], ["layer", "kv_head"])
     table = table.merge(points[["label", "point"]], on=["label", "point"])
     table["unit"] = [style.unit(*head) for head in zip(table["layer"], table["kv_head"])]
     columns = list(dict.fromkeys(table.sort_values(["layer", "kv_head"])["unit"]))

@@ -14,8 +14,10 @@ from matplotlib.ticker import MaxNLocator
 from kvplot import style
 from kvplot.figure import Figure, facts
 from kvplot.results import POINT, ROUNDING, Results, ResultsError, mean_over_units, undrawn
+from kvplot.units import same_units
 
 NEEDS = ("results",)
+BY = ("layer",)
 MEMORY = "memory.fraction"
 # Column, name of the axis, whether it is logarithmic.
 PANELS = (
@@ -56,8 +58,12 @@ def draw(inputs: Namespace) -> Figure:
         )
     columns = [f"{name}.mean" for name, _, _ in PANELS if f"{name}.mean" in layers]
     columns = [name for name in columns if layers[name].notna().any()]
+    same = same_units(results.layers, columns[0], ["layer"])
+    layers = results.layers[same.kept]
     means = mean_over_units(layers, [*columns, MEMORY], ["layer"])
-    drawn = _nearest(means[means[columns[0]] >= ROUNDING], inputs.memory)
+    held = mean_over_units(layers, [columns[0], MEMORY])
+    held = held[held[columns[0]] >= ROUNDING]
+    drawn = _nearest(means[means[columns[0]] >= ROUNDING], held, inputs.memory)
     if drawn.empty:
         raise ResultsError(f"{results.path}: every error is below {ROUNDING:g}")
     shown = [panel for panel in PANELS if f"{panel[0]}.mean" in columns]
@@ -93,17 +99,16 @@ def draw(inputs: Namespace) -> Figure:
         "layer_impact",
         figure,
         drawn.sort_values(["label", "layer"]),
-        _caption(results, layers, drawn, inputs.memory),
+        _caption(results, layers, drawn, inputs.memory) + same.words,
     )
 
 
-def _nearest(means: pandas.DataFrame, memory: float) -> pandas.DataFrame:
-    """Of each label the setting whose mean memory over the layers is nearest to `memory`."""
-    if means.empty:
-        return means
-    of_setting = means.groupby(POINT, sort=False)[MEMORY].mean().reset_index()
-    of_setting["distance"] = (of_setting[MEMORY] - memory).abs()
-    nearest = of_setting.loc[of_setting.groupby("label")["distance"].idxmin(), POINT]
+def _nearest(means: pandas.DataFrame, held: pandas.DataFrame, memory: float) -> pandas.DataFrame:
+    """Of each label the setting whose memory over all layers is nearest to `memory`."""
+    if held.empty:
+        return held
+    distance = (held[MEMORY] - memory).abs()
+    nearest = held.loc[distance.groupby(held["label"]).idxmin(), POINT]
     return means.merge(nearest, on=POINT)
 
 

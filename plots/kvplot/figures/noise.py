@@ -11,6 +11,7 @@ from kvplot.curves import NAMES, bars, bars_of, by_layer, words
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
+BY = ("layer",)
 METRIC = "errors.relative_l2.mean"
 ORDER = ("gumbel", "gaussian", "gumbel per row", "gaussian per row", "constant", "none", "h2o")
 

@@ -8,9 +8,10 @@ from matplotlib.axes import Axes
 
 from kvplot import style
 from kvplot.curves import words
+from kvplot.faults import RequestError
 from kvplot.figure import Figure, always_kept, facts
 from kvplot.figures import forest
-from kvplot.results import UNIT, ResultsError, undrawn
+from kvplot.results import UNIT, undrawn
 from kvplot.statistics import over
 
 NEEDS = ("results",)
@@ -25,10 +26,7 @@ def draw(inputs: Namespace) -> Figure:
     results.need(METRIC, MEMORY)
     units = forest.ratios(results)
     if units.empty:
-        raise ResultsError(
-            f"{results.path}: nothing to pair with: it takes cells labelled uniform "
-            "and others with a memory in their range"
-        )
+        raise RequestError(forest.nothing_to_pair(results, forest.UNIFORM))
     table = forest.intervals(units)
     table = table[table["units"] == table["units"].max()].copy()
     for end in ("mean", "low", "high"):

@@ -7,10 +7,12 @@ import numpy
 import pandas
 
 from kvplot import style
+from kvplot.faults import RequestError
 from kvplot.figure import Figure, facts
-from kvplot.results import POINT, UNIT, Results, ResultsError, undrawn
+from kvplot.results import POINT, UNIT, Results, bytes_over_bytes, undrawn
 
 NEEDS = ("results",)
+BY = ("layer",)
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -44,7 +46,7 @@ def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("errors.relative_l2.mean")
     if inputs.parts < 2:
-        raise ResultsError(f"--parts {inputs.parts}: expected at least 2")
+        raise RequestError(f"--parts {inputs.parts}: expected at least 2")
     table = parts_of(results, inputs.parts)
     layers = sorted(table["layer"].unique())
     figure, axes = style.panels(2, len(layers), 4.2, sharex=True, sharey="row")
@@ -86,7 +88,10 @@ def draw(inputs: Namespace) -> Figure:
         axes, "position in the stream", ("relative error", "error / that of the first part")
     )
     style.legend_above(axes[0][0], handles)
-    memory = results.ok.groupby("label")["memory.fraction"].mean()
+    memory = {
+        label: bytes_over_bytes(cells, "memory.fraction")
+        for label, cells in results.ok.groupby("label")
+    }
     held = ", ".join(f"{label} {memory[label]:.2f}" for label in handles)
     return Figure(
         "position",

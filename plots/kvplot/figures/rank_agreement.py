@@ -130,7 +130,7 @@ def intervals(texts: pandas.DataFrame) -> pandas.DataFrame:
         units = own.assign(dump="", layer=0, kv_head=0)
         row = {"over": over, "metric": metric, "texts": len(own)}
         for name in ("rho", "gain"):
-            interval = mean_interval(units, name)
+            interval = mean_interval(units, name, signed=True)
             row |= {name: own[name].mean(), f"{name}_low": interval.low,
                     f"{name}_high": interval.high}  # fmt: skip
         rows.append({**row, "texts_ahead": int((own["gain"] > 0).sum())})

@@ -8,6 +8,7 @@ from kvplot.curves import bars, by_layer, labelled_lines, words
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
+BY = ("layer",)
 METRIC = "errors.relative_l2.mean"
 
 

@@ -66,7 +66,7 @@ def slopes(units: pandas.DataFrame) -> pandas.DataFrame:
     for layer, here in [("all", table), *table.groupby("layer")]:
         for key, own in here.groupby(SETTING, sort=False):
             for of in ("error", RATIO):
-                interval = mean_interval(own, of)
+                interval = mean_interval(own, of, signed=True)
                 rows.append(
                     {
                         "panel": "slope",

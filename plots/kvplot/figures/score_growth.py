@@ -11,6 +11,7 @@ from kvplot.figure import Figure, facts
 from kvplot.results import Results, ResultsError
 
 NEEDS = ("results",)
+BY = ("layer",)
 # Where the kept mass is known to a double's rounding, 1 / it is too.
 LEAST = 1e-12
 

@@ -14,12 +14,12 @@ from matplotlib.axes import Axes
 
 from kvplot import style
 from kvplot.curves import NAMES, WORDS, words
+from kvplot.faults import RequestError, few
 from kvplot.figure import Figure, always_kept, facts
 from kvplot.results import POINT, UNIT, Results, ResultsError, did_you_mean, undrawn
-from kvplot.statistics import ENDS, geometric_means, over
+from kvplot.statistics import ENDS, geometric_means, over, summarised
 
 NEEDS = ("results",)
-WHOLE = True  # reads the program's summary over all layers
 MOST = 60
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 
@@ -34,26 +34,14 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def summary(results: Results) -> pandas.DataFrame:
-    """The program's own summary over all layers: mean and interval over units per point."""
-    rows = []
-    for line in results.document["summary"]:
-        error = line["errors"].get("relative_l2.mean")
-        if line["layer"] is not None or not error or error["mean"] is None:
-            continue
-        low, high = error["ci95"] or (None, None)
-        rows.append(
-            {
-                "algorithm": line["algorithm"],
-                "label": line["label"],
-                "point": results.summary_point(line),
-                "cells": line["cells"],
-                "memory": line["memory"]["fraction"],
-                "error": error["mean"],
-                "low": low,
-                "high": high,
-            }
-        )
-    return pandas.DataFrame(rows)
+    """Mean and interval over units per point, and the memory."""
+    if METRIC not in results.ok or MEMORY not in results.ok:
+        return pandas.DataFrame()
+    names = {"cells": "cells", MEMORY: "memory", METRIC: "error", f"{METRIC}_low": "low",
+             f"{METRIC}_high": "high", "over": "over", "groups": "groups"}  # fmt: skip
+    table = summarised(results.frame, METRIC, [MEMORY])[[*POINT, *names]].rename(columns=names)
+    in_order = results.ok[POINT].drop_duplicates().merge(table, on=POINT)
+    return in_order[in_order["error"].notna()].reset_index(drop=True)
 
 
 def fits(results: Results) -> bool:
@@ -92,8 +80,9 @@ def paired(
     others = table[(table["label"] == against) | (table["setting"] == against)]
     if others.empty:
         known = [*table["label"], *table["setting"]]
-        raise ResultsError(
-            f"{results.path}: no setting is called {against!r}{did_you_mean(against, known)}"
+        raise RequestError(
+            f"{results.path}: no setting is called {against!r}{did_you_mean(against, known)}; "
+            f"labels here are {few(table['label'].unique())}"
         )
     units = results.ok.assign(**{METRIC: pandas.to_numeric(results.ok[METRIC])})
     errors = units.groupby([*POINT, *UNIT])[METRIC].mean()
@@ -119,24 +108,21 @@ def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     table = _drawn(results)
     if table.empty:
-        raise ResultsError(f"{results.path}: no error above rounding in the summary")
+        raise ResultsError(f"{results.path}: no mean error above rounding")
     if len(table) > MOST:
         raise ResultsError(f"{results.path}: {len(table)} settings are too many for one figure")
     table = table.assign(setting=names(table)).reset_index(drop=True)
     figure, axes = style.panels(1, 2, 0.9 + 0.16 * len(table), sharey=True, width_ratios=(2, 1))
     error, beside = axes[0]
-    said = (
-        "per setting; lines: 95 % intervals, Student's t over texts, layers or KV heads, the "
-        "outermost that differs."
-    )
+    known = table[table["groups"] > 1]
+    said = "per setting" + (f"; lines: 95 % intervals, {over(known)}." if len(known) else ".")
     _line(error, table, ("error", "low", "high"))
-    if (table["low"] <= 0).any():
-        said += " Those that leave the picture on the left reach 0."
     error.set_yticks(range(len(table)), table["setting"], fontsize=7)
     error.invert_yaxis()
     error.set_xlabel("relative error" if style.narrow() else NAMES[METRIC])
     if inputs.against:
         pairs, ratios = paired(results, table, inputs.against)
+        table = table.drop(columns=["over", "groups"])
         table = table.merge(pairs.drop(columns=["label"]), on="setting", how="left")
         _line(beside, table, ("ratio", "ratio_low", "ratio_high"))
         for place, (algorithm, setting) in enumerate(zip(table["algorithm"], table["setting"])):

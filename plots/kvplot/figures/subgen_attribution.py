@@ -14,6 +14,7 @@ from kvplot.figure import Figure, capped, facts
 from kvplot.results import Results, ResultsError
 
 NEEDS = ("results",)
+BY = ("layer",)
 SIDES = (("numerator", "s", "slots s"), ("normalizer", "t", "samples per cluster t"))
 
 

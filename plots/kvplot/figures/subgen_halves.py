@@ -9,6 +9,7 @@ from kvplot.figures.settings import names
 from kvplot.results import ResultsError
 
 NEEDS = ("results",)
+BY = ("layer",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 LABELS = ("both sampled", "exact normalizer", "exact numerator")
 

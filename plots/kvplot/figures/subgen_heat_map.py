@@ -9,6 +9,7 @@ from kvplot.heat import heat
 from kvplot.results import ResultsError
 
 NEEDS = ("results",)
+BY = ("layer",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 
 

@@ -8,6 +8,7 @@ from kvplot.curves import NAMES, WORDS, bars, by_layer, frontier, labelled_lines
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
+BY = ("layer",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 
 

@@ -7,6 +7,7 @@ from kvplot.curves import NAMES, bars, by_layer, line, words
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
+BY = ("layer",)
 METRIC = "errors.relative_l2.mean"
 KINDS = (
     ("v2", r"$\Vert v\Vert^2$ (Algorithm 1)"),

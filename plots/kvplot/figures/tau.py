@@ -10,6 +10,7 @@ from kvplot.figure import Figure, facts
 from kvplot.heat import heat
 
 NEEDS = ("results",)
+BY = ("layer",)
 METRIC = "errors.relative_l2.mean"
 PAPER = (1.0, 2.0)  # tau_init and tau_end
 

@@ -13,6 +13,7 @@ from kvplot.figure import Figure, facts
 from kvplot.results import Entry, Results, ResultsError
 
 NEEDS = ("results",)
+BY = ("dump", "sequence", "layer", "kv_head")
 # Algorithm, norm of its theorem, what the sizes that it keeps promise, and the theorem's name.
 THEOREMS = (
     ("subgen", "spectral", "derived.epsilon_effective", "SubGen Theorem 1"),

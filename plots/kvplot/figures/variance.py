@@ -16,9 +16,10 @@ from kvplot.curves import words
 from kvplot.dump import Array
 from kvplot.figure import Figure, facts
 from kvplot.figures import ecdf
-from kvplot.results import Results, ResultsError
+from kvplot.results import UNIT, Results, ResultsError
 
 NEEDS = ("results",)
+BY = tuple(UNIT)  # a method that lacks a field is left out
 METRIC, MEMORY, REFERENCE = "errors.relative_l2.mean", "memory.fraction", "uniform"
 AXES = ["text", "layer", "kv_head", "seed"]
 # In the order of the drawing.
@@ -90,8 +91,9 @@ def blocks(results: Results, memory: float) -> list[tuple[str, float, Array]]:
     cells["text"] = cells["dump"].astype(str) + "/" + cells["sequence"].astype(str)
     found = []
     held = points.set_index("label")[MEMORY]
+    fields = [sorted(cells[name].unique()) for name in AXES[:-1]]
     for label, own in cells.groupby("label", sort=False):
-        index = [sorted(own[name].unique()) for name in AXES]
+        index = [*fields, sorted(own[AXES[-1]].unique())]
         series = own.set_index(AXES)[METRIC]
         if series.index.has_duplicates or len(series) != numpy.prod([len(i) for i in index]):
             continue

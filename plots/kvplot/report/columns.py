@@ -10,7 +10,9 @@ from typing import Any
 import numpy
 
 from kvplot import style
-from kvplot.results import Entry, Results, ResultsError, did_you_mean
+from kvplot.meanings import meaning_of
+from kvplot.results import PARTS, Entry, Results, ResultsError, did_you_mean
+from kvplot.table import HEADLINES
 
 Array = numpy.ndarray[Any, Any]
 # Section, name and, of a name that holds several numbers, which.
@@ -25,6 +27,7 @@ ALSO: tuple[Path, ...] = (
     ("mass", "kept", "mean"),
     MEMORY,
     ("memory", "peak_bytes"),
+    ("memory", "exact_bytes"),
     ("timing", "seconds"),
 )
 STATUS = ("ok", "failed", "skipped")
@@ -48,6 +51,9 @@ def payload(every: Sequence[Results], more: Sequence[str] = ()) -> Entry:
         "settings": settings.entries,
         "units": units.entries,
         "numbers": [".".join(path) for path in paths],
+        "weighted": [name for name in PARTS if tuple(name.split(".")) in paths],
+        "headlines": HEADLINES[:-1],  # memory has a column of its own
+        "meanings": {name: text for name in map(".".join, paths) if (text := meaning_of(name))},
         "looks": {
             name: {"colour": colour, "marker": marker} for name, (colour, marker) in looks.items()
         },
@@ -110,6 +116,12 @@ def number(cell: Entry, path: Path) -> float:
     return float(value) if type(value) in (int, float) else math.nan
 
 
+def _exact(cell: Entry, part: str) -> float:
+    """The bytes of exact attention that a part of a cell is of; as results.exact_bytes."""
+    of, *over = (number(cell, tuple(name.split("."))) for name in PARTS[part])
+    return of / over[0] if over and over[0] else math.nan if over else of
+
+
 def _cells(results: Results, settings: _Numbered, units: _Numbered, paths: Iterable[Path]) -> Entry:
     paths = list(paths)
     places = {
@@ -118,6 +130,7 @@ def _cells(results: Results, settings: _Numbered, units: _Numbered, paths: Itera
     seeds, reasons, commands = _Words(), _Words(), _Words()
     ids: list[str] = []
     numbers = [array("d") for _ in paths]
+    exact = {name: array("d") for name in PARTS if tuple(name.split(".")) in paths}
     for cell in results.document["cells"]:
         key = cell["key"]
         params = results.setting_params(key)
@@ -137,9 +150,10 @@ def _cells(results: Results, settings: _Numbered, units: _Numbered, paths: Itera
         ids.append(cell["id"])
         for column, path in zip(numbers, paths):
             column.append(number(cell, path))
+        for name, column in exact.items():
+            column.append(_exact(cell, name))
     return {
         "name": results.document["name"],
-        "path": str(results.path),
         "count": len(ids),
         **{name: _integers(column) for name, column in places.items()},
         "seeds": seeds.words,
@@ -147,6 +161,7 @@ def _cells(results: Results, settings: _Numbered, units: _Numbered, paths: Itera
         "id": _ids(ids),
         "commands": [list(words) for words in commands.words],
         "numbers": [_floats(numbers.pop(0)) for _ in paths],
+        "weights": {name: _floats(column) for name, column in exact.items()},
     }
 
 

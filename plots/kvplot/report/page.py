@@ -11,6 +11,7 @@ from string import Template
 from kvplot.report import sections, verdict_sections
 from kvplot.report.columns import payload
 from kvplot.report.d3 import LICENCE, d3
+from kvplot.report.tables import shown_path
 from kvplot.report.verdicts import comparison_payload
 from kvplot.results import Entry, Results
 
@@ -79,7 +80,7 @@ def _each(every: Sequence[Results], section: Callable[[Results], str]) -> str:
 def _under(name: str, results: Results, content: str) -> str:
     if not name or not content:
         return content
-    return f"<div><h3>{name}: {escape(str(results.path))}</h3>{content}</div>"
+    return f"<div><h3>{name}: {escape(shown_path(results.path))}</h3>{content}</div>"
 
 
 def _figures(every: Sequence[Results]) -> str:
@@ -91,7 +92,7 @@ def _figures(every: Sequence[Results]) -> str:
 def _no_verdicts(every: Sequence[Results]) -> str:
     if len(every) == 1:
         return ""
-    a, b = (escape(str(results.path)) for results in every)
+    a, b = (escape(shown_path(results.path)) for results in every)
     return (
         '<h2 id="compared">A against B</h2><p>Ratios are in the table under '
         "<q>A against B</q>. Whether one is better or worse is decided by kvbench: "

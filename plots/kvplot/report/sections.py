@@ -7,21 +7,26 @@ from collections import Counter
 from html import escape
 from typing import Any
 
+import pandas
+
 from kvplot import figures, papers
 from kvplot.figure import Figure, columns_of, scored_rows, span
-from kvplot.report.tables import number_text, params_text, table
-from kvplot.results import Entry, Results, ResultsError
+from kvplot.figure import left_out as left_out_words
+from kvplot.meanings import meaning_of
+from kvplot.report.tables import number_text, params_text, shown_path, table
+from kvplot.results import PARTS, POINT, Entry, Results, ResultsError
+from kvplot.statistics import over, summarised
 
-# What the summary table shows: heading, path in a line of the summary, and what it is.
+# What the summary table shows: heading and column of the cells; the first has its interval beside.
 COLUMNS = (
-    ("memory", ("memory", "fraction"), "memory held at the peak, as a part of the exact cache's"),
-    ("relative l2", ("errors", "relative_l2.mean"), "mean of ||z - a|| / ||a|| over rows"),
-    ("p99", ("errors", "relative_l2.p99"), "99th percentile of the same"),
-    ("Frobenius", ("errors", "relative_frobenius_error"), "||Z - A||_F / ||A||_F"),
-    ("epsilon spectral", ("errors", "epsilon_spectral.mean"), "SubGen eq. 3"),
-    ("epsilon Frobenius", ("errors", "epsilon_frobenius.mean"), "BalanceKV eq. 2"),
-    ("KL", ("errors", "kl_divergence.mean"), "KL divergence of attention probabilities"),
-    ("cosine distance", ("errors", "cosine_distance.mean"), "1 - cosine of the outputs"),
+    ("relative l2", "errors.relative_l2.mean"),
+    ("Frobenius", "errors.relative_frobenius_error"),
+    ("spectral", "errors.relative_spectral_error"),
+    ("memory", "memory.fraction"),
+    ("epsilon spectral", "errors.epsilon_spectral.mean"),
+    ("epsilon Frobenius", "errors.epsilon_frobenius.mean"),
+    ("KL", "errors.kl_divergence.mean"),
+    ("cosine distance", "errors.cosine_distance.mean"),
 )
 GENERAL: tuple[tuple[str, dict[str, Any]], ...] = (
     ("error_vs_memory", {}),
@@ -49,7 +54,7 @@ def counts(results: Results, name: str = "") -> str:
     count = {word: escape(str(plan[word])) for word in ("cells", "ok", "failed", "skipped")}
     text = '<p class="counts">'
     if name:
-        text += f"<span>{name}: {escape(str(results.path))}</span>"
+        text += f"<span>{name}: {escape(shown_path(results.path))}</span>"
     text += f"<span>{count['cells']} cells</span><span>{count['ok']} ok</span>"
     for word in ("failed", "skipped"):
         text += f'<span class="{word if plan[word] else "quiet"}">{count[word]} {word}</span>'
@@ -71,7 +76,7 @@ def what_ran(results: Results) -> str:
         rows.append(
             (
                 dump["model"],
-                dump["path"],
+                shown_path(dump["path"]),
                 dump["fingerprint"],
                 ", ".join(sorted(cells["sequence"].unique())),
                 f"{layers} of {dump['n_layers']}",
@@ -106,31 +111,37 @@ def what_ran(results: Results) -> str:
 
 
 def summary(results: Results) -> str:
-    """The program's own means over all units, for readers without scripts."""
-    lines = [
-        {**line, "params": results.setting_params(line)}
-        for line in results.document["summary"]
-        if line["layer"] is None
-    ]
-    heads = ("method", "parameters", *(head for head, _, _ in COLUMNS), "cells")
+    """Means over the units that all settings have, for readers without scripts."""
+    frame = results.frame
+    metric = COLUMNS[0][1]
+    there = set(map(str, frame))
+    columns = [(head, name) for head, name in COLUMNS if {name, *PARTS.get(name, ())} <= there]
+    if not columns or columns[0][1] != metric or not (frame["status"] == "ok").any():
+        return ""
+    found = summarised(frame, metric, [name for _, name in columns[1:]])
+    means = results.ok[POINT].drop_duplicates().merge(found, how="left").to_dict("records")
+    lines = [{"label": str(row["label"]), "params": json.loads(row["point"])} for row in means]
     differing = _differing(lines)
     rows = []
-    for line in lines:
-        numbers = [
-            number_text(line[section].get(name), interval=head == "relative l2")
-            for head, (section, name), _ in COLUMNS
-        ]
+    for line, row in zip(lines, means, strict=True):
         chosen = {
             name: line["params"][name]
             for name in differing[line["label"]]
             if name in line["params"]
         }
-        rows.append((line["label"], params_text(chosen), *numbers, str(line["cells"])))
+        numbers = [number_text(row[name]) for _, name in columns]
+        if numbers[0] and row["groups"] > 1:
+            numbers[0] += f" [{row[f'{metric}_low']:.2g}, {row[f'{metric}_high']:.2g}]"
+        has = "" if row["has"] != row["has"] else f"{row['has']:.0f} of {row['asked']:.0f}"
+        rows.append((line["label"], params_text(chosen), *numbers, has))
+    over_groups = pandas.DataFrame([row for row in means if row["groups"] == row["groups"]])
+    said = (results.compared(metric).said + left_out_words(frame)).strip()
+    meanings = "; ".join(f"{head}: {meaning_of(name)}" for head, name in columns)
     return (
         "<h2>Summary</h2>"
-        '<p class="quiet">Means over seeds, then over units; after \u00b1 the standard '
-        "deviation over seeds; in brackets the 95 % interval: Student's t over texts, layers or KV "
-        "heads, the outermost that differs.</p>" + table(heads, rows)
+        '<p class="quiet">Means over seeds, then over units; in brackets the 95 % interval: '
+        f"{over(over_groups) if len(over_groups) else 'none'}. {escape(said)} {escape(meanings)}."
+        "</p>" + table(("method", "parameters", *(head for head, _ in columns), "units"), rows)
     )
 
 
@@ -247,7 +258,7 @@ def where(results: Results) -> str:
                 str(entry.get("cpu")),
                 str(entry.get("threads")),
                 str(entry.get("gpu") or "none"),
-                str(entry.get("host")),
+                str(entry.get("host") or "not named"),
                 str(entry.get("started")),
                 str(entry.get("compiler")),
                 " ".join(entry.get("argv") or []),

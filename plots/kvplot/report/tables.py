@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from kvplot.results import Entry
@@ -25,20 +26,17 @@ def table(heads: Iterable[str], rows: Sequence[Sequence[str]], tall: bool = Fals
     )
 
 
-def number_text(value: Entry | float | None, interval: bool) -> str:
-    """Text of a number or of a {mean, std_over_seeds, ci95}."""
-    if isinstance(value, dict):
-        mean, spread, limits = value["mean"], value.get("std_over_seeds"), value.get("ci95")
-    else:
-        mean, spread, limits = value, None, None
-    if mean is None:
-        return ""
-    text = f"{mean:.3g}"
-    if interval and spread:
-        text += f" \u00b1 {spread:.1g}"
-    if interval and limits:
-        text += f" [{limits[0]:.2g}, {limits[1]:.2g}]"
-    return text
+def number_text(value: Entry | float | None) -> str:
+    """Text of a number or of the mean of a {mean, ..}."""
+    mean = value["mean"] if isinstance(value, dict) else value
+    return "" if mean is None or mean != mean else f"{mean:.3g}"
+
+
+def shown_path(path: Path | str) -> str:
+    """A path as it is written; of an absolute one the last folder and the name, so that a page
+    says nothing of who made it."""
+    path = Path(path)
+    return "/".join(path.parts[-2:]) if path.is_absolute() else str(path)
 
 
 def params_text(params: Entry) -> str:

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from kvplot.report.tables import number_text, params_text, shown_text, table
+from kvplot.report.tables import number_text, params_text, shown_path, shown_text, table
 from kvplot.results import Entry
 
 MOST_VIOLATIONS = 200
@@ -26,8 +26,8 @@ def compared(document: Entry) -> str:
                         entry["label"],
                         params_text(entry["params"]),
                         name,
-                        number_text(metric.get("a"), False),
-                        number_text(metric.get("b"), False),
+                        number_text(metric.get("a")),
+                        number_text(metric.get("b")),
                         _ratio(metric.get("ratio") or {}),
                     )
                 )
@@ -37,7 +37,7 @@ def compared(document: Entry) -> str:
         f'<h2 id="compared">A against B: <span class="{passed}">{passed}</span></h2>'
         '<p class="quiet">Verdicts of kvbench compare on the whole results, whatever is chosen '
         f"above: {document['pairs']} pairs of cells, tolerance {document['tolerance']:g}. A is "
-        f"{escape(document['a'])}, B is {escape(document['b'])}.</p>"
+        f"{escape(shown_path(document['a']))}, B is {escape(shown_path(document['b']))}.</p>"
         '<p class="counts">'
     )
     text += "".join(
@@ -71,7 +71,7 @@ def checked(document: Entry) -> str:
             str(len(bound["violations"])),
             ", ".join(f"{len(bound[word])} {word}" for word in LISTED if bound[word]),
             "; ".join(
-                f"{name} {number_text(value, False)}"
+                f"{name} {number_text(value)}"
                 for name, value in bound["evidence"].items()
                 if isinstance(value, int | float) and not isinstance(value, bool)
             ),
@@ -84,16 +84,19 @@ def checked(document: Entry) -> str:
         (
             name,
             each["reason"],
-            number_text(each.get("value"), False),
-            number_text(each.get("allowed"), False),
+            number_text(each.get("value")),
+            number_text(each.get("allowed")),
             _reference(each.get("cell") or {}),
         )
         for name, each in named[:MOST_VIOLATIONS]
     ]
+    of_results, of_bounds = (
+        escape(shown_path(document[name])) for name in ("results", "bounds_file")
+    )
     text = (
         f'<h2 id="checked">Bounds: <span class="{passed}">{passed}</span></h2>'
-        f'<p class="quiet">Verdicts of kvbench check on {escape(document["results"])} against '
-        f"{escape(document['bounds_file'])}. A vacuous or skipped cell is not evidence that a "
+        f'<p class="quiet">Verdicts of kvbench check on {of_results} against {of_bounds}. '
+        "A vacuous or skipped cell is not evidence that a "
         f"bound held. {escape(document.get('note', ''))}</p>"
     )
     heads = ("verdict", "bound", "kind", "metric", "tested", "violations", "not tested", "evidence")
@@ -108,7 +111,7 @@ def checked(document: Entry) -> str:
 
 def _ratio(ratio: Entry) -> str:
     limits = ratio.get("ci95")
-    text = number_text(ratio.get("mean"), False)
+    text = number_text(ratio.get("mean"))
     return f"{text} [{limits[0]:.3g}, {limits[1]:.3g}]" if limits else text
 
 

@@ -56,13 +56,15 @@ function decoded(data) {
     reason: integers("reason"),
     command: integers("command"),
     numbers: {},
+    weights: {},
   };
   parts.forEach((part, r) => cells.result.fill(r, starts[r], starts[r + 1]));
+  const floats = (columns) =>
+    joined(columns, columns.every((column) => column instanceof Float32Array) ? Float32Array : Float64Array);
   data.numbers.forEach((path, place) => {
-    const columns = parts.map((part) => columnOf(part.numbers[place]));
-    const Kind = columns.every((column) => column instanceof Float32Array) ? Float32Array : Float64Array;
-    cells.numbers[path] = joined(columns, Kind);
+    cells.numbers[path] = floats(parts.map((part) => columnOf(part.numbers[place])));
   });
+  for (const path of data.weighted) cells.weights[path] = floats(parts.map((part) => columnOf(part.weights[path])));
   // A row of the settings' view is a result and a setting.
   const S = data.settings.length;
   cells.row = cells.setting.map((setting, cell) => cells.result[cell] * S + setting);

@@ -52,7 +52,8 @@ function describe(id, result) {
     const found = DATA.comparison?.verdicts[id]?.[state.metric];
     term("B / A", shortNumber(means.mean[S + id] / means.mean[id]) + (found ? `, ${found[0]}` : ""));
   }
-  term("of", `${means.units[row]} units, ${means.cells[row]} cells`);
+  const same = sameUnits(state.metric, state);
+  term("of", `${means.units[row]} units, ${means.cells[row]} cells${same.isLacking ? `; has ${same.has[row]} of ${same.every} units` : ""}`);
   const cells = chosenCells(cellsOfRow(row), state);
   lines.push(make("code", {}, commandOf(cells.slice(0, 1)) +
     (cells.length > 1 ? ` (the first of ${cells.length} cells; column "command" has all)` : "")));
@@ -62,12 +63,14 @@ function describe(id, result) {
 function drawNotes() {
   const { x, y } = scene, without = listed.ids.length * (state.view === "pairs" ? 2 : 1) - points.count;
   const notes = [];
+  if (DATA.meanings[state.metric]) notes.push(`${capital(wordsOf(state.metric))}: ${DATA.meanings[state.metric]}.`);
+  if (state.view !== "cells") notes.push(sameUnits(state.metric, state).said, narrower(meansOf(state.metric, state), listed.ids));
   if (y.outside) notes.push(`${y.outside} point${y.outside > 1 ? "s" : ""} below ${ROUNDING} (exact to rounding), drawn on the lower edge.`);
   if (x.outside) notes.push(`${x.outside} points at or below 0, drawn on the left edge.`);
   if (without > 0) notes.push(`${without} without these numbers (failed, skipped or null), in the table alone.`);
-  if (state.view !== "cells") notes.push("A point is a setting's mean over seeds, then over the chosen units; lines join the settings that no other of their method beats.");
+  if (state.view !== "cells") notes.push("A point is a setting's mean over seeds, then over units; lines join the settings that no other of their method beats.");
   notes.push("Drag to choose a range; Escape takes it back.");
-  element("notes").replaceChildren(notes.join(" "));
+  element("notes").replaceChildren(notes.filter(Boolean).join(" "));
 }
 
 function drawChosen() {

@@ -1,5 +1,5 @@
 // Means of a number over seeds, then over units, with intervals: the rule of the program's summary
-// (kvbench: results/mean_interval.hpp), over the units that are chosen.
+// (kvbench: results/mean_interval.hpp), over those of the chosen units that every method shown has.
 
 function quantile975(freedom) {
   if (freedom <= DATA.t975.length) return DATA.t975[freedom - 1];
@@ -43,74 +43,166 @@ function meanInterval(units, values, mean) {
     let squares = 0;
     for (const sum of sums.values()) squares += (sum / n) ** 2;
     const half = quantile975(groups - 1) * Math.sqrt(squares * groups / (groups - 1));
-    return { low: mean - half, high: mean + half, level, groups };
+    if (values.some((value) => value < 0)) return { low: mean - half, high: mean + half, level, groups };
+    const factor = mean > 0 ? Math.exp(half / mean) : 1;  // the log scale: an error is not negative
+    return { low: mean / factor, high: mean * factor, level, groups };
   }
   return { low: NaN, high: NaN, level: "", groups: 1 };
 }
 
-// Sum and count of a column over the cells of each group.
-function groupMeans(groups, values, keep) {
-  const sum = new Float64Array(groups.first.length), count = new Uint32Array(groups.first.length);
+// ---- the units that are compared (kvplot: units.py)
+
+const MOST_NAMED = 8, FEW = 5;
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+// What is compared of the rows whose method is shown: {units, rows} as masks, `said` of the others,
+// and of each row how many units it `has` with a number of `path`, of how many that any was asked for.
+function computeSame(path, choice) {
+  const chosen = unitMask(choice), U = DATA.units.length, rows = DATA.results.length * S;
+  const values = CELLS.numbers[path], isNull = (cell) => !values || values[cell] !== values[cell];
+  const visible = DATA.settings.map(({ label }) => !choice.hidden.has(label));
+  const has = Array.from({ length: rows }, () => new Uint8Array(U)), asked = new Uint8Array(U);
+  const without = new Set();
+  let nulls = 0, finished = 0;
+  for (let cell = 0; cell < CELLS.count; cell++) {
+    const unit = CELLS.unit[cell];
+    if (!chosen[unit] || !visible[CELLS.setting[cell]]) continue;
+    asked[unit] = 1;
+    if (STATUS[CELLS.status[cell]] !== "ok") continue;
+    finished++;
+    if (isNull(cell)) {
+      nulls++;
+      without.add(DATA.settings[CELLS.setting[cell]].label);
+    } else has[CELLS.row[cell]][unit] = 1;
+  }
+  const sum = (mask) => mask.reduce((count, value) => count + value, 0);
+  const count = Uint32Array.from(has, sum), every = sum(asked), said = [];
+  const taking = [...count.keys()].filter((row) => count[row]);
+  const labelOf = (row) => DATA.settings[row % S].label;
+  const inAll = (masks) => asked.map((value, unit) => Number(value && masks.every((mask) => mask[unit])));
+  const inAny = (masks) => asked.map((_, unit) => Number(masks.some((mask) => mask[unit])));
+  let units = inAll(taking.map((row) => has[row])), compared = new Uint8Array(rows).fill(1);
+  if (taking.length && !sum(units)) {
+    // As units.py: those that every method of a result has in some setting.
+    const methods = d3.nest().key((row) => JSON.stringify([Math.floor(row / S), labelOf(row)])).entries(taking);
+    units = inAll(methods.map((method) => inAny(method.values.map((row) => has[row]))));
+    compared = Uint8Array.from(has, (mask) => Number(units.every((value, unit) => !value || mask[unit])));
+  }
+  if (taking.length && !sum(units)) {
+    units = asked;
+    compared.fill(1);
+    said.push("No KV head has every method; each mean is over those that its method has, and they are not comparable. " +
+              "Switch methods off in the legend to compare the others.");
+  } else if (taking.length && sum(units) < every) {
+    const left = taking.filter((row) => !compared[row]).length;
+    said.push(`Over ${sum(units)} of ${every} KV heads: those that every method shown has` +
+              `${left ? `, without ${left} settings that lack some of them` : ""}.`);
+  }
+  const counts = new Map();
+  for (const row of taking) {
+    if (count[row] < every) counts.set(labelOf(row), [...(counts.get(labelOf(row)) ?? []), count[row]]);
+  }
+  const told = [...counts].map(([label, found]) =>
+    `${label} has ${[...new Set([d3.min(found), d3.max(found)])].join(" to ")} of ${every}`);
+  if (told.length > MOST_NAMED) told.splice(MOST_NAMED, Infinity, `${told.length - MOST_NAMED} more methods lack some`);
+  if (told.length) said.push(`${told.join(", ")} KV heads.`);
+  if (nulls && taking.length) {
+    said.push(`Left out, no number for ${wordsOf(path)}: ${nulls} of ${finished} finished cells (${[...without].sort().join(", ")}).`);
+  }
+  return { units, rows: compared, has: count, every, said: said.join(" "), isLacking: told.length > 0 };
+}
+
+// Computed once for a choice.
+function cached(make) {
+  const found = new Map();
+  return (path, choice) => {
+    const key = JSON.stringify([path, choice.metric, choice.layer, choice.head, choice.sequence, [...choice.hidden]]);
+    if (!found.has(key)) {
+      if (found.size > 60) found.clear();
+      found.set(key, make(path, choice));
+    }
+    return found.get(key);
+  };
+}
+const sameUnits = cached(computeSame);
+
+// Sum and count of a column over the cells of each group; of a part of the exact cache's bytes
+// weighted by these.
+function groupMeans(groups, values, weights, keep) {
+  const sum = new Float64Array(groups.first.length), weight = new Float64Array(groups.first.length);
+  const count = new Uint32Array(groups.first.length);
   for (let i = 0; i < values.length; i++) {
     const value = values[i];
     if (value !== value || !keep[CELLS.unit[i]]) continue;
-    sum[groups.of[i]] += value;
+    const by = weights ? weights[i] : 1;
+    sum[groups.of[i]] += by * value;
+    weight[groups.of[i]] += by;
     count[groups.of[i]]++;
   }
-  return { sum, count };
+  return { sum, weight, count };
 }
 
-// Per row of the settings' view (result and setting): mean, deviation over seeds, interval.
-function computeMeans(path, keep) {
-  const rows = DATA.results.length * DATA.settings.length;
-  const values = CELLS.numbers[path];
+// Per row of the settings' view (result and setting): mean, deviation over seeds, interval. A row
+// that lacks the number in a unit that is compared has no mean.
+function computeMeans(path, choice) {
+  const rows = DATA.results.length * DATA.settings.length, same = sameUnits(choice.metric, choice);
+  const values = CELLS.numbers[path], weights = CELLS.weights[path];
   const blank = () => new Float64Array(rows).fill(NaN);
   const out = { mean: blank(), std: blank(), low: blank(), high: blank(), units: new Uint32Array(rows),
-                cells: new Uint32Array(rows), seeds: new Uint32Array(rows), over: new Array(rows).fill("") };
+                cells: new Uint32Array(rows), seeds: new Uint32Array(rows), groups: new Uint32Array(rows),
+                over: new Array(rows).fill("") };
   if (!values) return out;
-  const perUnit = groupMeans(CELLS.rowUnit, values, keep);
-  const perSeed = groupMeans(CELLS.rowSeed, values, keep);
-  const unitsOf = new Map();
+  const perUnit = groupMeans(CELLS.rowUnit, values, weights, same.units);
+  const perSeed = groupMeans(CELLS.rowSeed, values, weights, same.units);
+  const wanted = groupMeans(CELLS.rowUnit, CELLS.numbers[choice.metric], null, same.units).count;
+  const unitsOf = new Map(), lacking = new Set();
   CELLS.rowUnit.first.forEach((row, place) => {
-    if (!perUnit.count[place]) return;
-    if (!unitsOf.has(row)) unitsOf.set(row, { units: [], values: [] });
+    if (!same.rows[row] || (wanted[place] && !perUnit.count[place])) lacking.add(row);
+    if (!perUnit.count[place] || !wanted[place]) return;
+    if (!unitsOf.has(row)) unitsOf.set(row, { units: [], values: [], weights: [] });
     const entry = unitsOf.get(row);
     entry.units.push(CELLS.rowUnit.second[place]);
-    entry.values.push(perUnit.sum[place] / perUnit.count[place]);
+    entry.values.push(perUnit.sum[place] / perUnit.weight[place]);
+    entry.weights.push(perUnit.weight[place] / perUnit.count[place]);
     out.cells[row] += perUnit.count[place];
   });
   const spread = new Map();
   CELLS.rowSeed.first.forEach((row, place) => {
     if (!perSeed.count[place]) return;
     if (!spread.has(row)) spread.set(row, []);
-    spread.get(row).push(perSeed.sum[place] / perSeed.count[place]);
+    spread.get(row).push(perSeed.sum[place] / perSeed.weight[place]);
   });
-  for (const [row, { units, values: means }] of unitsOf) {
-    const mean = means.reduce((sum, value) => sum + value, 0) / means.length;
-    const interval = meanInterval(units, means, mean);
+  for (const [row, { units, values: means, weights: bytes }] of unitsOf) {
+    if (lacking.has(row)) {
+      out.cells[row] = 0;
+      continue;
+    }
+    const total = bytes.reduce((sum, value) => sum + value, 0);
+    const mean = means.reduce((sum, value, i) => sum + bytes[i] * value, 0) / total;
     const seeds = spread.get(row);
     const centre = seeds.reduce((sum, value) => sum + value, 0) / seeds.length;
     out.mean[row] = mean;
-    out.low[row] = interval.low;
-    out.high[row] = interval.high;
-    out.over[row] = interval.groups > 1 ? `${interval.groups} ${interval.level}` : "";
+    if (!weights) {
+      const interval = meanInterval(units, means, mean);
+      out.low[row] = interval.low;
+      out.high[row] = interval.high;
+      out.groups[row] = interval.groups;
+      out.over[row] = interval.groups > 1 ? `${interval.groups} ${interval.level}` : "";
+    }
     out.std[row] = Math.sqrt(seeds.reduce((sum, value) => sum + (value - centre) ** 2, 0) / seeds.length);
     out.seeds[row] = seeds.length;
     out.units[row] = means.length;
   }
   return out;
 }
+const meansOf = cached(computeMeans);
 
-const cachedMeans = new Map();
-
-// The same, computed once for a path and a choice of units.
-function meansOf(path, choice) {
-  const key = JSON.stringify([path, choice.layer, choice.head, choice.sequence]);
-  if (!cachedMeans.has(key)) {
-    if (cachedMeans.size > 60) cachedMeans.clear();
-    cachedMeans.set(key, computeMeans(path, unitMask(choice)));
-  }
-  return cachedMeans.get(key);
+// What would narrow intervals over few groups.
+function narrower(means, rows) {
+  const few = rows.find((row) => means.groups[row] > 1 && means.groups[row] < FEW);
+  if (few === undefined) return "";
+  const more = means.over[few].endsWith("texts") ? "more texts" : "more texts or layers";
+  return `${means.over[few]} carry these intervals; ${more} narrow them: ./bootstrap.sh dumps.`;
 }
 
 // Mean over seeds and texts of one row, by layer and head: Map of "layer/head" to a number.

@@ -30,6 +30,7 @@ function asLatex({ ids, columns }) {
   const row = (fields) => `${fields.join(" & ")} \\\\`;
   return [
     `% ${latexText(document.title)}: needs \\usepackage{booktabs}`,
+    ...(state.view !== "cells" && sameUnits(state.metric, state).said ? [`% ${sameUnits(state.metric, state).said}`] : []),
     `\\begin{tabular}{${columns.map((column) => column.number ? "r" : "l").join("")}}`,
     "\\toprule", row(columns.map(({ name }) => latexText(name))), "\\midrule",
     ...ids.map((id) => row(columns.map((column) => field(column, id)))), "\\bottomrule", "\\end{tabular}", "",

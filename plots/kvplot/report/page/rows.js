@@ -32,9 +32,12 @@ const ofSetting = (settingOf) => [
              "those in which a method's settings differ"),
   textColumn("every", "all parameters", (id) => DESCRIBED[settingOf(id)].all),
 ];
-const others = (state, value) => DATA.numbers
+// What a path is: its definition, and the path.
+const meaning = (path) => DATA.meanings[path] ? `${DATA.meanings[path]} (${path})` : path;
+const HEADLINES = DATA.headlines.filter((path) => DATA.numbers.includes(path));
+const others = (state, value) => [...HEADLINES, ...DATA.numbers.filter((path) => !HEADLINES.includes(path))]
   .filter((path) => path !== state.metric && path !== state.against)
-  .map((path) => numberColumn(path, headOfPath(path), (id) => value(path, id), path));
+  .map((path) => numberColumn(path, headOfPath(path), (id) => value(path, id), meaning(path)));
 
 const VIEWS = {
   settings: {
@@ -45,24 +48,28 @@ const VIEWS = {
     passesUnits: true,  // some cell does
     number: (path, id, choice) => meanOf(path, id, choice),
     cells: (id) => cellsOfRow(id),
-    shown: ["result", "method", "parameters", "against", "metric", "std", "low", "high", "units", "cells"],
+    shown: ["result", "method", "parameters", "against", "metric", "std", "low", "high", ...HEADLINES, "units", "cells"],
     columns(state) {
-      const { metric, against } = state, means = meansOf(metric, state);
+      const { metric, against } = state, means = meansOf(metric, state), same = sameUnits(metric, state);
+      const more = others(state, (path, id) => meanOf(path, id, state));
+      const isHeadline = ({ key }) => HEADLINES.includes(key);
       return [
         textColumn("result", "result", (id) => resultName(this.resultOf(id))),
         ...ofSetting(this.settingOf),
-        numberColumn("against", headOfPath(against), (id) => meanOf(against, id, state), against),
-        numberColumn("metric", wordsOf(metric), (id) => means.mean[id], metric),
+        numberColumn("against", headOfPath(against), (id) => meanOf(against, id, state), meaning(against)),
+        numberColumn("metric", wordsOf(metric), (id) => means.mean[id], meaning(metric)),
         numberColumn("std", "± seeds", (id) => means.std[id], "standard deviation over seeds", (v) =>
           v ? shortNumber(Number(v.toPrecision(2))) : ""),
         numberColumn("low", "95 % from", (id) => means.low[id], "Student's t over " +
                      "texts, layers or KV heads, the outermost that differs"),
         numberColumn("high", "to", (id) => means.high[id], "upper end of the interval"),
         textColumn("over", "interval over", (id) => means.over[id]),
-        numberColumn("units", "units", (id) => means.units[id], "sequences x layers x KV heads"),
+        ...more.filter(isHeadline),
+        numberColumn("units", "units", (id) => means.units[id], "sequences x layers x KV heads that every method shown has"),
+        textColumn("has", "has", (id) => `${same.has[id]} of ${same.every}`, "units that this setting has a number in"),
         numberColumn("seeds", "seeds", (id) => means.seeds[id]),
         numberColumn("cells", "cells", (id) => means.cells[id]),
-        ...others(state, (path, id) => meanOf(path, id, state)),
+        ...more.filter((column) => !isHeadline(column)),
         textColumn("command", "command", (id) => commandOf(chosenCells(cellsOfRow(id), state))),
       ];
     },
@@ -85,8 +92,8 @@ const VIEWS = {
         numberColumn("layer", "layer", (id) => unit(id).layer),
         numberColumn("head", "head", (id) => unit(id).kv_head, "KV head"),
         numberColumn("seed", "seed", (id) => seedOf(id) ?? NaN, "", (v) => v === v ? String(v) : ""),
-        numberColumn("against", headOfPath(against), (id) => cellNumber(against, id), against),
-        numberColumn("metric", wordsOf(metric), (id) => cellNumber(metric, id), metric),
+        numberColumn("against", headOfPath(against), (id) => cellNumber(against, id), meaning(against)),
+        numberColumn("metric", wordsOf(metric), (id) => cellNumber(metric, id), meaning(metric)),
         ...others(state, cellNumber),
         textColumn("status", "status", (id) => STATUS[CELLS.status[id]]),
         textColumn("reason", "reason", reasonOf),

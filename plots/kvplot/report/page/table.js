@@ -8,7 +8,7 @@ let listed = { ids: [], columns: [], unknown: [] };
 // Columns of a view: those of two results alone only if there are two; the user's choice over the view's.
 function columnsOf(view) {
   const all = view.columns(state).filter(({ key }) => key !== "result" || DATA.results.length > 1);
-  const chosen = state.columns[state.view] ?? new Set(view.shown);
+  const chosen = state.columns[state.view] ?? new Set([...view.shown, ...(sameUnits(state.metric, state).isLacking ? ["has"] : [])]);
   return { all, shown: all.filter(({ key }) => chosen.has(key)) };
 }
 
