@@ -352,6 +352,8 @@ def token_ids_of(
         raise Fault(
             f"sequence {sequence}: token_ids: expected integers of 32 bits, got {numbers.dtype}"
         )
+    if len(numbers) > 8 and np.isin(numbers, (0, 1)).all():
+        note(PROGRAM, f"sequence {sequence}: token_ids are 0 and 1 alone, as those of a mask are")
     return numbers.astype(np.int32)
 
 

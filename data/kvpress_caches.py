@@ -23,12 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import h5py
-import numpy as np
-from cache_file import Head, KeptRows, Origin, write_caches
-from command import exit_code, note
-from dump_file import SECOND_FORMAT, Fault
-from kvpress_presses import chain, load_kvpress, press_classes, press_of, refusal, wraps
+from command import exit_code, note, packages
+
+with packages("kvpress_caches.py", ".venv-peers"):
+    import h5py
+    import numpy as np
+    from cache_file import Head, KeptRows, Origin, write_caches
+    from dump_file import SECOND_FORMAT, Fault
+    from kvpress_presses import chain, load_kvpress, press_classes, press_of, refusal, wraps
 
 if TYPE_CHECKING:
     import torch

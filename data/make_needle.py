@@ -22,11 +22,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import h5py
-import numpy as np
-from command import exit_code, needed, refuse
-from dump_file import Fault
-from evidence import read_evidence
+from command import exit_code, needed, packages, refuse
+
+with packages("make_needle.py"):
+    import h5py
+    import numpy as np
+    from evidence import read_evidence
+    from fault import Fault
 
 SENTENCE_ENDS = (".", "!", "?", "\n")
 
