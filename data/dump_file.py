@@ -24,7 +24,7 @@ PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # bina
 LEAST_EXPONENT = {"float16": -14, "bfloat16": -126, "float32": -126, "float64": -1022}
 # What a model that computes in 16 bits may lose, in roundings; a scale that is off by more than
 # SCALE_TOLERANCE is told from it.
-ROUNDINGS, SCALE_TOLERANCE = 8, 0.02
+ROUNDINGS, SCALE_TOLERANCE, STANDARD_ERRORS = 8, 0.02, 6
 CHUNK_ROWS = 1024
 
 
@@ -138,16 +138,21 @@ def relative_difference(z: np.ndarray, out: np.ndarray, stored: str = "") -> flo
 @dataclass(frozen=True)
 class Difference:
     """How far `out` is from what q, k, v give, beyond the rounding of its elements; what is
-    allowed; and by which factor the scale would have to change to explain it best (None: not
-    looked for, as all is well)."""
+    allowed; by which factor the scale would have to change to explain it best (None: not looked
+    for, as all is well), which share of its square that explains, and of how many elements."""
 
     relative: float
     allowed: float
     scale_factor: float | None = None
+    explained: float = 0.0
+    elements: int = 0
 
     @property
     def is_of_scale(self) -> bool:
-        return abs((self.scale_factor or 1.0) - 1.0) > SCALE_TOLERANCE
+        """More than chance: `explained` is the square of a correlation."""
+        chance = STANDARD_ERRORS**2 / (STANDARD_ERRORS**2 + self.elements)
+        off = abs((self.scale_factor or 1.0) - 1.0)
+        return off > SCALE_TOLERANCE and self.explained > chance
 
     def agrees(self, tolerance: float) -> bool:
         """Within `tolerance`; where all is in 16 bits, also what arithmetic in them loses, unless
@@ -155,6 +160,15 @@ class Difference:
         if self.relative <= tolerance:
             return True
         return self.relative <= self.allowed and not self.is_of_scale
+
+
+def narrow_types(numbers: np.ndarray) -> set[str]:
+    """The types of 16 bits that hold all of these exactly."""
+    return {
+        dtype
+        for dtype in ("float16", "bfloat16")
+        if np.array_equal(decode(encode(numbers, dtype), dtype), numbers)
+    }
 
 
 def kv_group(layer: h5py.Group) -> h5py.Group:
@@ -178,21 +192,25 @@ def layer_difference(layer: h5py.Group) -> Difference:
     heads = out.shape[0]
     sinks = layer["sinks"][()] if "sinks" in layer else np.full(heads, -np.inf)
     slopes = layer["alibi_slopes"][()] if "alibi_slopes" in layer else np.zeros(heads)
-    tensors = [out, layer["q"], held["k"], held["v"] if "v" in held else held["k"]]
-    types = {element_type(each) for each in tensors}
-    stored = element_type(out)
-    most, along, across = 0.0, 0.0, 0.0
+    told_of = decode(out[:, -rows:], element_type(out))
+    rounded = narrow_types(told_of)  # also of numbers that were widened before they were stored
+    stored = max(rounded, key=PRECISION.__getitem__, default=element_type(out))
+    narrow = {"float16", "bfloat16"} if rounded else set()
+    most, along, across, square, elements = 0.0, 0.0, 0.0, 0.0, 0
     for h in range(held["k"].shape[0]):
         k = decode(held["k"][h], element_type(held["k"]))
         if "value_in_key" in held.attrs:
             v = k[:, : held.attrs["value_in_key"]]
         else:
             v = decode(held["v"][h], element_type(held["v"]))
+        for each in (k, v) if narrow else ():
+            narrow &= narrow_types(each)
         for head in range(h * group, (h + 1) * group):
             q = decode(layer["q"][head, -rows:], element_type(layer["q"]))
+            narrow &= narrow_types(q) if narrow else set()
             more = (float(sinks[head]), float(slopes[head]))
             z = exact_rows(q, k, v, terms, *more)
-            told = decode(out[head, -rows:], stored)
+            told = told_of[head]
             apart = relative_difference(z, told, stored)
             most = max(most, apart)
             if apart > TOLERANCE:  # what does a change of the scale explain of it?
@@ -201,11 +219,14 @@ def layer_difference(layer: h5py.Group) -> Difference:
                 slope = (exact_rows(q, k, v, moved, *more) - z) / step
                 along += float(np.sum((told - z) * slope))
                 across += float(np.sum(slope * slope))
-    narrow = types <= {"float16", "bfloat16"}
+                square += float(np.sum((told - z) ** 2))
+                elements += z.size
     return Difference(
         most,
-        ROUNDINGS * max(2.0 ** -PRECISION[each] for each in types) if narrow else 0.0,
+        ROUNDINGS * min((2.0 ** -PRECISION[each] for each in narrow), default=0.0),
         1 + along / across if across > 0 else None,
+        along**2 / (across * square) if across > 0 else 0.0,
+        elements,
     )
 
 

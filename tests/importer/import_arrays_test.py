@@ -19,6 +19,7 @@ import numpy as np
 import import_arrays
 
 PROGRAM = os.environ["KVBENCH_PROGRAM"]
+DATA = Path(import_arrays.__file__).resolve().parent
 N, D, DV = 64, 16, 6
 
 
