@@ -399,9 +399,9 @@ def write_dump(
                     )
                 if any(is_of_second_format(layer) for layer in group["layers"].values()):
                     file.attrs["format_version"] = 2
-        batches = {len(of_batch) for of_batch in names.values()} - {1}
-        of_batch = f" of a batch of {max(batches)} (layers are named <layer>/q, not stacked)"
-        return described(file, of_batch if batches else "")
+        batch = max(len(of_batch) for of_batch in names.values())
+        of_batch = f" of a batch of {batch} (layers are named <layer>/q, not stacked)"
+        return described(file, of_batch if batch > 1 else "")
 
 
 def one_length(sequence: str, tokens: dict[int, int], args: argparse.Namespace) -> int:
