@@ -221,10 +221,12 @@ def stored_type(types: set[str]) -> str:
     return "float32" if wide <= {"float16", "bfloat16", "float32"} else "float64"
 
 
-def tokens_of(place: str, mask: np.ndarray, index: int, tokens: int) -> tuple[int, int]:
+def tokens_of(
+    place: str, mask: np.ndarray, index: int, batch: int, tokens: int
+) -> tuple[int, int]:
     """First and end of the tokens that an attention mask [n] or [B, n] has 1 for."""
-    row = mask[index] if mask.ndim == 2 else mask
-    if mask.ndim not in (1, 2) or len(row) != tokens or not np.isin(row, (0, 1)).all():
+    row = mask[index] if mask.shape == (batch, tokens) else mask
+    if row.shape != (tokens,) or (row is mask and batch > 1) or not np.isin(row, (0, 1)).all():
         raise Fault(f"{place}: {mask.dtype} {list(mask.shape)}: {MASK}; here n is {tokens}")
     seen = np.flatnonzero(row)
     if len(seen) == 0 or seen[-1] - seen[0] + 1 != len(seen):

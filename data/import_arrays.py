@@ -88,6 +88,7 @@ class Writer:
         self._keys: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}  # for their readers
         self._digests: dict[tuple[int, bytes], int] = {}
         self.tokens: dict[int, dict[int, int]] = {}  # by sequence of the batch and layer
+        self._batch = 1
         self._padded: dict[int, int] = {}
         self._rows: dict[tuple[int, int], int] = {}  # of queries, by layer and sequence
         self._mask = None
@@ -97,6 +98,7 @@ class Writer:
     def write(self, file: h5py.File, facts: dict[int, Facts], names: list[str]) -> None:
         readers = {each.kv_layer for each in facts.values()}
         sizes = {}
+        self._batch = len(names)
         for layer in sorted(facts, key=lambda layer: (facts[layer].kv_layer is not None, layer)):
             place = f"/sequences/{self._name}/layers/{layer}"
             held = self._found.layers[layer]
@@ -130,7 +132,7 @@ class Writer:
         if self._mask is None:
             return rows, n
         mask = self._mask if tokens is None else self._mask[..., :tokens]
-        first, end = tokens_of("attention_mask", mask, index, n)
+        first, end = tokens_of("attention_mask", mask, index, self._batch, n)
         if first > 0 and self._args.chunk:
             raise Fault(
                 f"{place}: attention_mask cuts the first {first} tokens, from which chunks "
@@ -345,7 +347,7 @@ def token_ids_of(
         numbers = numbers[: args.tokens]
     if found.attention_mask and len(numbers) != tokens:
         mask = np.asarray(found.attention_mask[0][found.attention_mask[1]][0])
-        first, end = tokens_of("attention_mask", mask, index, len(numbers))
+        first, end = tokens_of("attention_mask", mask, index, batch, len(numbers))
         numbers = numbers[first:end]
     if len(numbers) != tokens:
         raise Fault(f"sequence {sequence}: {len(numbers)} token_ids for {tokens} tokens")
