@@ -28,6 +28,11 @@ def number(value: Any) -> Any:
     return value.item() if is_array or isinstance(value, np.generic) else value
 
 
+def _short(name: str) -> str:
+    """The variable at the end of a place."""
+    return name.rpartition(": ")[2]
+
+
 def refuse_masked(name: str, given: Any) -> None:
     """Masked elements would be used as if they were not masked."""
     if not isinstance(given, np.ma.MaskedArray):
@@ -36,7 +41,7 @@ def refuse_masked(name: str, given: Any) -> None:
     if masked:
         raise Error(
             f"{name}: {masked} of its {given.size} elements are masked, and would be used as if "
-            f"they were not; leave out what is masked, or give {name}.filled(0)"
+            f"they were not; leave out what is masked, or give {_short(name)}.filled(0)"
         )
 
 
@@ -54,7 +59,7 @@ def array_of(name: str, given: Any, integers: bool = False) -> Any:
         given = np.asarray(given)
         refuse_masked(name, given)
     given = np.asarray(given)  # without subclasses
-    dtype = given.dtype
+    dtype, own = given.dtype, _short(name)
     if dtype.type.__module__ == "ml_dtypes":
         return given.astype(np.float32)
     if dtype.kind in "iu" and integers:
@@ -65,8 +70,8 @@ def array_of(name: str, given: Any, integers: bool = False) -> Any:
     if dtype.kind in "iu" and dtype.itemsize == 2:
         raise Error(
             f"{name}: has elements of {dtype}; if they are the bits of bfloat16, give "
-            f"({name}.view(np.uint16).astype(np.uint32) << 16).view(np.float32), else "
-            f"{name}.astype(np.float64)"
+            f"({own}.view(np.uint16).astype(np.uint32) << 16).view(np.float32), else "
+            f"{own}.astype(np.float64)"
         )
     if dtype.kind == "V" or (dtype.kind in "iu" and dtype.itemsize == 1):
         raise Error(
@@ -93,5 +98,5 @@ def refuse_mask(name: str, given: NDArray[Any], what: str = "tokens") -> None:
     if is_mask:
         raise Error(
             f"{name}: is a mask of {given.size} elements, and numbers of {what} are expected; give "
-            f"np.flatnonzero({name})"
+            f"np.flatnonzero({_short(name)})"
         )

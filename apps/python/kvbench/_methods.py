@@ -190,7 +190,7 @@ def _source_hash(cls: type) -> str:
     texts = []
     for each in cls.__mro__[:-1]:
         fields = inspect.get_annotations(each)
-        made = _DATACLASS if _is_dataclass_itself(each) else ()
+        made = _DATACLASS if each is cls and _is_dataclass_itself(each) else ()
         for name, member in sorted(vars(each).items()):
             if name in made and _is_generated(member):
                 continue
