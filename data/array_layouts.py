@@ -46,14 +46,13 @@ MASK = (
     "a mask of its own (it knows causal attention, windows, chunks and no mask; attention_mask [n] "
     "or [B, n] of 0 and 1 says which tokens are padding)"
 )
-QUANTISED = "a scale of quantised numbers; multiply them with it and leave it out"
+QUANTISED = ("q_scale", "k_scale", "v_scale")
 REFUSED = {
     "alibi": "ALiBi's bias (it knows the slopes, as alibi_slopes)",
     "position_bias": "a relative bias",
     "attention_bias": "a bias of the logits",
     "bias": "a bias of the logits",
     **dict.fromkeys(("mask", "causal_mask", "key_padding_mask", "padding_mask"), MASK),
-    **dict.fromkeys(("q_scale", "k_scale", "v_scale"), QUANTISED),
 }
 
 
@@ -75,6 +74,11 @@ def sort_arrays(files: dict[Path, Mapping], layer: int) -> tuple[dict[str, Found
             last = re.split(r"[/.]", name)[-1]
             if last in REFUSED:
                 raise Fault(f"{path}: {name}: {REFUSED[last]}, which the dump format cannot hold")
+            if last in QUANTISED:
+                raise Fault(
+                    f"{path}: {name}: is a scale of quantised numbers; multiply {last[0]} with it, "
+                    "in float32, and leave it out"
+                )
             if last in ("token_ids", "attention_mask"):
                 sequence = name.removesuffix(last).strip("/.") or "0"
                 found = sequences.setdefault(sequence, Found())
@@ -229,7 +233,9 @@ def tokens_of(
     if row.shape != (tokens,) or (row is mask and batch > 1) or not np.isin(row, (0, 1)).all():
         raise Fault(f"{place}: {mask.dtype} {list(mask.shape)}: {MASK}; here n is {tokens}")
     seen = np.flatnonzero(row)
-    if len(seen) == 0 or seen[-1] - seen[0] + 1 != len(seen):
+    if len(seen) == 0:
+        raise Fault(f"{place}: expected 1 for each token and 0 for padding, got zeros alone")
+    if seen[-1] - seen[0] + 1 != len(seen):
         raise Fault(
             f"{place}: expected the 1s of a sequence side by side, got {len(seen)} of them with "
             "zeros between; leave these tokens out of all arrays"
@@ -280,11 +286,12 @@ def one_of_equal_heads(
             return k, v
         each = heads // len(first)
         beside = all(at == h // each * each for h, at in enumerate(equal))
-        of = "is" if len(first) == 1 else "are"
-        told = f"{place}: {len(first)} of {heads} KV heads {of} different"
+        told = f"{place}: only {len(first)} of {heads} KV heads differ from one another"
+        if len(first) == 1:
+            told = f"{place}: all {heads} KV heads are equal"
         if beside and heads % len(first) == 0:
             raise Fault(
-                f"{told}: groups of {each} are equal, as after repeat_kv, and memory would be "
+                f"{told}: {each} at a time are equal, as after repeat_kv, and memory would be "
                 f"{each} times the model's; --kv-heads {len(first)} keeps one of each, --kv-heads "
                 f"{heads} keeps all"
             )

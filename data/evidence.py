@@ -38,7 +38,7 @@ def read_evidence(path: Path) -> Evidence:
         }
         for name, array in numbers.items():
             if array.size and array.dtype.kind != "i":
-                raise TypeError(f"{name} is {array.dtype}, not integers: numbers of tokens and rows")
+                raise TypeError(f"{name}: expected integers, got {array.dtype}")
         return Evidence(
             numbers["evidence"].astype(np.int32).reshape(-1, 2),
             numbers["rows"].astype(np.int64),

@@ -195,8 +195,8 @@ class Writer:
         check_shapes(place, {**rows, "k": k, "v": v})
         if source is not None and rows["q"].shape[1] != self._rows[source, index]:
             raise Fault(
-                f"{place}: has {rows['q'].shape[1]} rows of queries, and layer {source}, whose keys "
-                f"it reads, {self._rows[source, index]}; give both the same last rows"
+                f"{place}: has {rows['q'].shape[1]} rows of queries, and layer {source}, whose "
+                f"keys it reads, {self._rows[source, index]}; give both the same last rows"
             )
         self._rows[layer, index] = rows["q"].shape[1]
         self.tokens.setdefault(index, {})[layer] = tokens
@@ -462,8 +462,8 @@ def refuse_difference(place: str, found: Difference, tolerance: float) -> None:
     )
     if found.is_of_scale and found.explained > 0.5 and found.scale_factor:
         raise Fault(
-            f"{told}; check the scale: one of about {found.scale_factor:.3g} times --scale explains "
-            "most of it; also --sliding-window, --logit-softcap, --order and the order of heads"
+            f"{told}; check the scale: one of about {found.scale_factor:.3g} times --scale "
+            "explains most of it; also --sliding-window, --logit-softcap, --order and the order of heads"
         )
     if found.relative < 4 * found.allowed:
         raise Fault(
@@ -513,7 +513,9 @@ def import_arrays(args: argparse.Namespace) -> None:
         raise Fault("no arrays q, k, v")
     bare = [name for name, found in sequences.items() if not found.layers]
     if bare:
-        raise Fault(f"sequence {bare[0]}: token_ids or attention_mask, and no q, k, v; name both alike")
+        raise Fault(
+            f"sequence {bare[0]}: has token_ids or attention_mask, and no q, k, v; name both alike"
+        )
     check_layers(sequences, args)
     unfinished = args.out.with_suffix(".unfinished")
     try:

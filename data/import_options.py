@@ -77,7 +77,8 @@ def integer(least: int, most: int = LARGEST_WINDOW, even: bool = False) -> Calla
         kind = "an even integer" if even else "an integer"
         is_whole = re.fullmatch(r"-?[0-9]+", told)
         above = is_whole and int(told) > most
-        bounds = f"from {least} to {most}" if above or most < LARGEST_WINDOW else f"at least {least}"
+        is_bounded = above or most < LARGEST_WINDOW
+        bounds = f"from {least} to {most}" if is_bounded else f"at least {least}"
         if (
             not is_whole
             or not least <= int(told) <= most
@@ -105,8 +106,8 @@ def number(above_zero: bool) -> Callable[[str], float]:
 
 BY_LAYER = """\
 VALUE of --scale, --sliding-window, --logit-softcap, --chunk, --value-in-key, --kv-layer, --kv-heads
-and of the options --rope-.. may be said by layer: 0=512,5=0 or 0-4=512,5=0, or 512,5=0, where 512 is
-that of the other layers."""
+and of the options --rope-.. may be said by layer: 0=512,5=0 or 0-4=512,5=0, or 512,5=0, where 512
+is that of the other layers."""
 
 
 def parser(described: str | None) -> argparse.ArgumentParser:

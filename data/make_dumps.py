@@ -192,8 +192,8 @@ def announce(wanted: list[tuple[Model, Text]], folder: Path | None) -> None:
     free = shutil.disk_usage(place).free // 1_000_000
     minutes = len(wanted) * SECONDS_PER_DUMP // 60 + 1
     print(
-        f"{len(wanted)} dumps into {folder or 'a folder that is named'}: {fetched} MB to download, {disk + fetched} MB of "
-        f"disk ({free} MB free), about {minutes} min"
+        f"{len(wanted)} dumps{f' into {folder}' if folder else ''}: {fetched} MB to download, "
+        f"{disk + fetched} MB of disk ({free} MB free), about {minutes} min"
     )
     for model, text in wanted if folder is None else ():
         print(f"  {model.name}-{text.name}.h5")
