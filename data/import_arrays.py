@@ -226,7 +226,9 @@ class Writer:
             out_dtype=out_type if out_type != "float64" else "float32",
             kv_layer=facts.kv_layer,
         )
-        check_further(place, shape, further, facts, self._args.every_token)
+        source = facts.kv_layer
+        theirs = None if source is None else self._found.layers[source]
+        check_further(place, shape, further, facts, self._args.every_token, theirs)
         types = {dtype for name, dtype in tensors.types.items() if name != "out"}
         dtype = self._args.dtype or stored_type(types)
         writer = LayerWriter(parent, layer, shape, dtype, self._args.compression)
@@ -286,8 +288,14 @@ def check_shapes(place: str, rows: dict[str, np.ndarray]) -> None:
 
 
 def check_further(
-    place: str, shape: Shape, further: dict[str, np.ndarray], facts: Facts, every_token: bool
+    place: str,
+    shape: Shape,
+    further: dict[str, np.ndarray],
+    facts: Facts,
+    every_token: bool,
+    theirs: dict[str, Held] | None,
 ) -> None:
+    """`theirs`: the arrays of the layer whose keys are read."""
     expected = {
         "sinks": (shape.query_heads,),
         "alibi_slopes": (shape.query_heads,),
@@ -305,6 +313,12 @@ def check_further(
             f"{place}: residual_norm of {len(further['residual_norm'])} rows, and there are "
             f"{shape.tokens} tokens"
         )
+    for name in ("sinks", "alibi_slopes"):
+        if theirs is not None and (name in theirs) != (name in further):
+            raise Fault(
+                f"{place}: it and layer {facts.kv_layer}, whose keys it reads, have both an array "
+                f"{name} or neither"
+            )
     masks = {
         "--every-token": every_token,
         "--chunk": facts.terms.chunk > 0,
@@ -462,8 +476,8 @@ def refuse_difference(place: str, found: Difference, tolerance: float) -> None:
     )
     if found.is_of_scale and found.explained > 0.5 and found.scale_factor:
         raise Fault(
-            f"{told}; check the scale: one of about {found.scale_factor:.3g} times --scale "
-            "explains most of it; also --sliding-window, --logit-softcap, --order and the order of heads"
+            f"{told}; check the scale: {found.scale_factor:.3g} times --scale explains most of it; "
+            "also --sliding-window, --logit-softcap, --order and the order of heads"
         )
     if found.relative < 4 * found.allowed:
         raise Fault(

@@ -170,6 +170,8 @@ class KeysOfAnotherLayer(Layouts):
                       self.refusal(given, "--kv-layer", "1=0", "--sliding-window", "0=5,1=0"))
         said = self.refusal({**given, "1/k": given["0/k"] + 1}, "--kv-layer", "1=0")
         self.assertIn("is another", said)
+        sinks = {**given, "1/sinks": np.ones(4, np.float32)}
+        self.assertIn("sinks or neither", self.refusal(sinks, "--kv-layer", "1=0"))
         wrong = {**given, "1/out": given["0/out"]}
         self.assertIn("layers/1: attention", self.refusal(wrong, "--kv-layer", "1=0"))
 
