@@ -382,8 +382,16 @@ exporter_environment() {
 
 # Dumps of two models on ten texts, from packages of Debian and PyPI alone (data/make_dumps.py).
 dumps() {
-  local folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps} tool
-  (($# == 0)) || shift
+  local folder=${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps tool
+  if [[ " $* " == *" --list "* ]]; then
+    python_environment
+    .venv/bin/python -B data/make_dumps.py "$@"
+    return
+  fi
+  if (($# > 0)) && [[ $1 != -* ]]; then
+    folder=$1
+    shift
+  fi
   for tool in apt-get dpkg-deb; do
     command -v "$tool" >/dev/null || die "dumps: $tool is not installed; the texts are in packages of Debian"
   done

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import zipfile
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
@@ -14,17 +15,82 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from dump_file import Fault
+from fault import Fault
 
 SUFFIXES = ".npz, .npy, .safetensors or .pt"
 DEFLATE = 1100  # no deflated byte becomes more bytes than this
 
 
-class ArrayFile(Mapping):
-    """Arrays by name, each with its type's name; bfloat16 becomes the float32 of the same value."""
+PICKLED = (
+    "Python objects, which are not loaded, for loading them runs their code; save the tensors "
+    "themselves, as np.savez('arrays.npz', **{'0/q': q, '0/k': k, '0/v': v}) does"
+)
 
-    def __init__(self, path: Path) -> None:
+
+def _small_floats(exponent: int, bias: int, finite: bool, unsigned_zero: bool) -> np.ndarray:
+    """The float32 of each of the 256 codes of 8 bits. `finite`: the largest exponent has numbers
+    too, and only all ones are NaN; `unsigned_zero`: the code 0x80 is the only NaN."""
+    mantissa = 7 - exponent
+    code = np.arange(256)
+    e, m = (code & 0x7F) >> mantissa, code & ((1 << mantissa) - 1)
+    number = np.where(e == 0, m, m + (1 << mantissa)) * 2.0 ** (np.maximum(e, 1) - bias - mantissa)
+    if unsigned_zero:
+        number[0x80] = np.nan
+    elif finite:
+        number[code & 0x7F == 0x7F] = np.nan
+    else:
+        number[e == (1 << exponent) - 1] = np.nan
+        number[(code & 0x7F) == (((1 << exponent) - 1) << mantissa)] = np.inf
+    return np.where(code < 0x80, number, -number).astype(np.float32)
+
+
+# Types of 8 bits, each exact in float16 and bfloat16.
+SMALL_FLOATS = {
+    "float8_e4m3fn": _small_floats(4, 7, True, False),
+    "float8_e5m2": _small_floats(5, 15, False, False),
+    "float8_e4m3fnuz": _small_floats(4, 8, True, True),
+    "float8_e5m2fnuz": _small_floats(5, 16, True, True),
+}
+BITS = {"bfloat16": 2, "float16": 2, **dict.fromkeys(SMALL_FLOATS, 1)}  # bytes of an element
+
+
+def numbers_of(bits: np.ndarray, dtype: str) -> np.ndarray:
+    """What elements of 16 or 8 bits stand for as numbers of type `dtype`."""
+    if dtype in SMALL_FLOATS:
+        return SMALL_FLOATS[dtype][bits.view(np.uint8)]
+    if dtype == "float16":
+        return bits.view(np.float16)
+    return (bits.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+class ArrayFile(Mapping):
+    """Arrays by name, each with its type's name; bfloat16 and types of 8 bits become the float32 of
+    the same value. `bits`: the type that elements of one or two bytes without one have."""
+
+    def __init__(self, path: Path, bits: str | None = None) -> None:
         self.path = path
+        self._bits = bits
+
+    def _typed(self, name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
+        """NumPy's array and its type. Of bfloat16 it stores two bytes without a type, which no
+        other type of two bytes becomes; integers are bits where `bits` says so."""
+        kind, size = array.dtype.kind, array.dtype.itemsize
+        bare = kind == "V" and array.dtype.names is None and size <= 2
+        if not bare and (kind not in "iu" or size > 2 or self._bits is None):
+            return array, array.dtype.name
+        dtype = self._bits or ("bfloat16" if size == 2 else None)
+        if dtype is None:
+            raise Fault(
+                f"{self.path}: {name}: elements of one byte without a type; --bits says which, "
+                f"{', '.join(SMALL_FLOATS)}"
+            )
+        if BITS[dtype] != size:
+            raise Fault(
+                f"{self.path}: {name}: --bits {dtype}: has {BITS[dtype]} bytes an element, and "
+                f"these have {size}; import arrays of one type at a time"
+            )
+        native = array if bare else array.astype(array.dtype.newbyteorder("="))
+        return numbers_of(np.ascontiguousarray(native), dtype), dtype
 
     @abstractmethod
     def _read(self, name: str) -> tuple[np.ndarray, str]:
@@ -59,7 +125,7 @@ def _check_npy(path: Path, name: str, stream: Any, size: int) -> None:
     else:
         shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
     if dtype.hasobject:
-        raise Fault(f"{path}: {name}: expected numbers, got Python objects")
+        raise Fault(f"{path}: {name}: expected numbers, got {PICKLED}")
     follows, wanted = size - stream.tell(), math.prod(shape) * dtype.itemsize
     if follows != wanted:
         raise Fault(
@@ -69,8 +135,8 @@ def _check_npy(path: Path, name: str, stream: Any, size: int) -> None:
 
 
 class NpzFile(ArrayFile):
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, bits: str | None = None) -> None:
+        super().__init__(path, bits)
         self._zip = zipfile.ZipFile(path)
         self._members = {
             info.filename.removesuffix(".npy"): info
@@ -91,15 +157,14 @@ class NpzFile(ArrayFile):
         with self._zip.open(info) as stream:
             _check_npy(self.path, name, stream, info.file_size)
         with self._zip.open(info) as stream:
-            array = np.lib.format.read_array(stream, allow_pickle=False)
-        return array, array.dtype.name
+            return self._typed(name, np.lib.format.read_array(stream, allow_pickle=False))
 
 
 class NpyFile(ArrayFile):
     """One array, named as the file is."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, bits: str | None = None) -> None:
+        super().__init__(path, bits)
         with path.open("rb") as stream:
             _check_npy(path, path.stem, stream, path.stat().st_size)
 
@@ -107,8 +172,7 @@ class NpyFile(ArrayFile):
         return [self.path.stem]
 
     def _read(self, name: str) -> tuple[np.ndarray, str]:
-        array = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        return array, array.dtype.name
+        return self._typed(name, np.load(self.path, mmap_mode="r", allow_pickle=False))
 
 
 class SafetensorsFile(ArrayFile):
@@ -120,12 +184,19 @@ class SafetensorsFile(ArrayFile):
         "BF16": ("bfloat16", np.dtype("<u2")),
         "F32": ("float32", np.dtype("<f4")),
         "F64": ("float64", np.dtype("<f8")),
+        "F8_E4M3": ("float8_e4m3fn", np.dtype("u1")),
+        "F8_E5M2": ("float8_e5m2", np.dtype("u1")),
+        "U8": ("uint8", np.dtype("u1")),
+        "I8": ("int8", np.dtype("i1")),
+        "U16": ("uint16", np.dtype("<u2")),
+        "I16": ("int16", np.dtype("<i2")),
+        "BOOL": ("bool", np.dtype("?")),
         "I32": ("int32", np.dtype("<i4")),
         "I64": ("int64", np.dtype("<i8")),
     }
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, bits: str | None = None) -> None:
+        super().__init__(path, bits)
         size = path.stat().st_size
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
@@ -166,14 +237,14 @@ class SafetensorsFile(ArrayFile):
         if wanted == 0:
             return np.empty(shape, stored), dtype
         array = np.memmap(self.path, stored, "r", self._first + begin, shape)
-        if dtype == "bfloat16":
-            return (array.astype(np.uint32) << 16).view(np.float32), dtype
-        return array, dtype
+        if dtype == "bfloat16" or dtype in SMALL_FLOATS:
+            return numbers_of(array, dtype), dtype
+        return self._typed(name, array)
 
 
 class TorchFile(ArrayFile):
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, bits: str | None = None) -> None:
+        super().__init__(path, bits)
         try:
             import torch
         except ImportError as error:
@@ -182,7 +253,11 @@ class TorchFile(ArrayFile):
                 "the tensors as .safetensors, which needs nothing"
             ) from error
         self._tensor = torch.Tensor
-        self._held = dict(_flat(torch.load(path, map_location="cpu", weights_only=True, mmap=True)))
+        try:
+            held = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except pickle.UnpicklingError as error:
+            raise Fault(f"{path}: is damaged, or holds {PICKLED}") from error
+        self._held = dict(_flat(held))
 
     def _names(self) -> list[str]:
         return list(self._held)
@@ -193,7 +268,9 @@ class TorchFile(ArrayFile):
             raise Fault(f"{self.path}: {name}: expected a tensor, got {type(tensor).__name__}")
         dtype = str(tensor.dtype).removeprefix("torch.")
         tensor = tensor.detach()
-        return (tensor.float() if dtype == "bfloat16" else tensor).numpy(), dtype
+        if dtype == "bfloat16" or dtype.startswith("float8"):
+            return tensor.float().numpy(), dtype
+        return self._typed(name, tensor.numpy())
 
 
 def _flat(held: object, prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -216,12 +293,15 @@ READERS: dict[str, type[ArrayFile]] = {
 }
 
 
-def open_arrays(path: Path) -> ArrayFile:
+def open_arrays(path: Path, bits: str | None = None) -> ArrayFile:
+    """`bits`: the type of elements of one or two bytes without a type."""
     reader = READERS.get(path.suffix)
+    if path.suffix in (".pkl", ".pickle"):
+        raise Fault(f"{path}: holds {PICKLED}")
     if reader is None:
         raise Fault(f"{path}: expected a file named {SUFFIXES}")
     try:
-        return reader(path)
+        return reader(path, bits)
     except Fault:
         raise
     except Exception as error:  # each library has exceptions of its own

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+from fault import Fault
 
 FORMAT = {"format": "kvbench-cache", "format_version": 1}
 
@@ -45,6 +46,15 @@ class Head:
     prompt_tokens: int
 
 
+def token_numbers(token: np.ndarray) -> np.ndarray:
+    """Positions, not a mask of those that are kept."""
+    if token.dtype.kind not in "iu":
+        raise Fault(
+            f"tokens are of the type {token.dtype}; give their numbers, np.flatnonzero of a mask"
+        )
+    return token.astype(np.int32)
+
+
 def write_caches(path: Path, origin: Origin, heads: Iterable[tuple[Head, KeptRows]]) -> int:
     """Writes the file, whole or not at all; returns the number of heads."""
     unfinished = path.with_name(path.name + ".unfinished")
@@ -63,7 +73,7 @@ def write_caches(path: Path, origin: Origin, heads: Iterable[tuple[Head, KeptRow
                 place = f"sequences/{head.sequence}/layers/{head.layer}/heads/{head.head}"
                 group = file.create_group(place)
                 group.attrs["prompt_tokens"] = head.prompt_tokens
-                group["token"] = rows.token.astype(np.int32)
+                group["token"] = token_numbers(rows.token)
                 if rows.key is not None:
                     group["key"] = rows.key
                 if rows.value is not None:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from dump_file import Fault
+from fault import Fault
 
 # Exit codes, as kvbench has them.
 DONE, REFUSED, INTERRUPTED = 0, 2, 5
@@ -27,6 +28,24 @@ def needed(remedy: str) -> Iterator[None]:
         yield
     except ImportError as missing:
         raise Fault(f"{missing}; {remedy}") from missing
+
+
+@contextmanager
+def packages(program: str, environment: str = ".venv") -> Iterator[None]:
+    """Imports inside need h5py and NumPy; where one is missing the program ends in one line."""
+    try:
+        yield
+    except ImportError as missing:
+        if missing.name not in ("h5py", "numpy"):
+            raise
+        python = Path(__file__).resolve().parents[1] / environment / "bin/python"
+        remedy = (
+            f"run it with {python}"
+            if python.is_file()
+            else "pip install h5py numpy, or apt install python3-h5py"
+        )
+        note(program, f"{missing}; {remedy}")
+        sys.exit(REFUSED)
 
 
 def note(program: str, text: str) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import h5py
 import numpy as np
+from fault import Fault
 
 FORMAT = {"format": "kvbench-dump", "format_version": 1}
 # Members of a layer that only files of format_version 2 have.
-SECOND_FORMAT = ("sinks", "alibi_slopes", "causal", "chunk", "value_in_key")
+SECOND_FORMAT = ("sinks", "alibi_slopes", "causal", "chunk", "value_in_key", "kv_layer")
 STORED = {
     "float16": np.float16,
     "bfloat16": np.uint16,
@@ -19,11 +20,12 @@ STORED = {
 }
 # `kvbench validate` has the same limit.
 TOLERANCE = 1e-4
+PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # binary digits
+LEAST_EXPONENT = {"float16": -14, "bfloat16": -126, "float32": -126, "float64": -1022}
+# What a model that computes in 16 bits may lose, in roundings; a scale that is off by more than
+# SCALE_TOLERANCE is told from it.
+ROUNDINGS, SCALE_TOLERANCE, STANDARD_ERRORS = 8, 0.02, 6
 CHUNK_ROWS = 1024
-
-
-class Fault(Exception):
-    """An error that the user can fix: its place and a remedy in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -119,20 +121,67 @@ def exact_rows(
     return p @ v / (p.sum(axis=1, keepdims=True) + np.exp(sink - most))
 
 
-def relative_difference(z: np.ndarray, out: np.ndarray) -> float:
-    """The largest ||z - out|| / ||out|| over rows; infinite if it is undefined."""
-    difference = np.linalg.norm(z - out.astype(np.float64), axis=-1)
-    norm = np.linalg.norm(out.astype(np.float64), axis=-1)
+def relative_difference(z: np.ndarray, out: np.ndarray, stored: str = "") -> float:
+    """The largest ||z - out|| / ||out|| over rows; infinite if it is undefined. Elements of `out`
+    of the type `stored` are as far off as their rounding explains for nothing."""
+    out = out.astype(np.float64)
+    apart = np.abs(z - out)
+    if stored:
+        exponent = np.maximum(np.frexp(out)[1] - 1, LEAST_EXPONENT[stored])
+        apart = np.maximum(apart - np.ldexp(0.5, exponent + 1 - PRECISION[stored]), 0.0)
+    difference, norm = np.linalg.norm(apart, axis=-1), np.linalg.norm(out, axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(difference == 0, 0.0, difference / norm)
     return float(np.nan_to_num(ratio, nan=np.inf).max(initial=0.0))
 
 
-def layer_difference(layer: h5py.Group) -> float:
-    """The largest relative difference between `out` and what q, k, v give; one head in memory."""
-    out = layer["out"]
+@dataclass(frozen=True)
+class Difference:
+    """How far `out` is from what q, k, v give, beyond the rounding of its elements; what is
+    allowed; by which factor the scale would have to change to explain it best (None: not looked
+    for, as all is well), which share of its square that explains, and of how many elements."""
+
+    relative: float
+    allowed: float
+    scale_factor: float | None = None
+    explained: float = 0.0
+    elements: int = 0
+
+    @property
+    def is_of_scale(self) -> bool:
+        """More than chance: `explained` is the square of a correlation."""
+        chance = STANDARD_ERRORS**2 / (STANDARD_ERRORS**2 + self.elements)
+        off = abs((self.scale_factor or 1.0) - 1.0)
+        return off > SCALE_TOLERANCE and self.explained > chance
+
+    def agrees(self, tolerance: float) -> bool:
+        """Within `tolerance`; where all is in 16 bits, also what arithmetic in them loses, unless
+        another scale explains it."""
+        if self.relative <= tolerance:
+            return True
+        return self.relative <= self.allowed and not self.is_of_scale
+
+
+def narrow_types(numbers: np.ndarray) -> set[str]:
+    """The types of 16 bits that hold all of these exactly."""
+    return {
+        dtype
+        for dtype in ("float16", "bfloat16")
+        if np.array_equal(decode(encode(numbers, dtype), dtype), numbers)
+    }
+
+
+def kv_group(layer: h5py.Group) -> h5py.Group:
+    """The layer whose keys and values it reads: itself, or that of its `kv_layer`."""
+    number = layer.attrs.get("kv_layer")
+    return layer if number is None else layer.parent[str(int(number))]
+
+
+def layer_difference(layer: h5py.Group) -> Difference:
+    """Between `out` and what q, k, v give; one head in memory."""
+    out, held = layer["out"], kv_group(layer)
     rows = min(out.shape[1], layer["q"].shape[1])
-    group = out.shape[0] // layer["k"].shape[0]
+    group = out.shape[0] // held["k"].shape[0]
     terms = Terms(
         float(layer.attrs["scale"]),
         int(layer.attrs["sliding_window"]),
@@ -143,22 +192,45 @@ def layer_difference(layer: h5py.Group) -> float:
     heads = out.shape[0]
     sinks = layer["sinks"][()] if "sinks" in layer else np.full(heads, -np.inf)
     slopes = layer["alibi_slopes"][()] if "alibi_slopes" in layer else np.zeros(heads)
-    most = 0.0
-    for h in range(layer["k"].shape[0]):
-        k = decode(layer["k"][h], element_type(layer["k"]))
-        if "value_in_key" in layer.attrs:
-            v = k[:, : layer.attrs["value_in_key"]]
+    told_of = decode(out[:, -rows:], element_type(out))
+    rounded = narrow_types(told_of)  # also of numbers that were widened before they were stored
+    stored = max(rounded, key=PRECISION.__getitem__, default=element_type(out))
+    narrow = {"float16", "bfloat16"} if rounded else set()
+    most, along, across, square, elements = 0.0, 0.0, 0.0, 0.0, 0
+    for h in range(held["k"].shape[0]):
+        k = decode(held["k"][h], element_type(held["k"]))
+        if "value_in_key" in held.attrs:
+            v = k[:, : held.attrs["value_in_key"]]
         else:
-            v = decode(layer["v"][h], element_type(layer["v"]))
+            v = decode(held["v"][h], element_type(held["v"]))
+        for each in (k, v) if narrow else ():
+            narrow &= narrow_types(each)
         for head in range(h * group, (h + 1) * group):
             q = decode(layer["q"][head, -rows:], element_type(layer["q"]))
-            z = exact_rows(q, k, v, terms, float(sinks[head]), float(slopes[head]))
-            stored = decode(out[head, -rows:], element_type(out))
-            most = max(most, relative_difference(z, stored))
-    return most
+            narrow &= narrow_types(q) if narrow else set()
+            more = (float(sinks[head]), float(slopes[head]))
+            z = exact_rows(q, k, v, terms, *more)
+            told = told_of[head]
+            apart = relative_difference(z, told, stored)
+            most = max(most, apart)
+            if apart > TOLERANCE:  # what does a change of the scale explain of it?
+                step = SCALE_TOLERANCE / 2
+                moved = replace(terms, scale=terms.scale * (1 + step))
+                slope = (exact_rows(q, k, v, moved, *more) - z) / step
+                along += float(np.sum((told - z) * slope))
+                across += float(np.sum(slope * slope))
+                square += float(np.sum((told - z) ** 2))
+                elements += z.size
+    return Difference(
+        most,
+        ROUNDINGS * min((2.0 ** -PRECISION[each] for each in narrow), default=0.0),
+        1 + along / across if across > 0 else None,
+        along**2 / (across * square) if across > 0 else 0.0,
+        elements,
+    )
 
 
-def differences(path: Path) -> dict[str, float]:
+def layer_differences(path: Path) -> dict[str, Difference]:
     """`layer_difference` of every layer that holds `out`, by its place in the file."""
     with h5py.File(path) as file:
         layers = [
@@ -167,6 +239,10 @@ def differences(path: Path) -> dict[str, float]:
             for layer in sequence["layers"].values()
         ]
         return {layer.name: layer_difference(layer) for layer in layers if "out" in layer}
+
+
+def differences(path: Path) -> dict[str, float]:
+    return {place: each.relative for place, each in layer_differences(path).items()}
 
 
 @dataclass(frozen=True)
@@ -182,6 +258,8 @@ class Shape:
     out_rows: int
     wo_norms: bool = False
     value_in_key: bool = False  # values are the first dv columns of k
+    out_dtype: str = "float32"
+    kv_layer: int | None = None  # whose keys and values it reads; k and v are then left out
 
 
 def is_of_second_format(layer: h5py.Group) -> bool:
@@ -205,11 +283,12 @@ class LayerWriter:
         self._dtype = dtype
         self._compression = compression
         self._create("q", shape.query_heads, shape.query_rows, shape.d, dtype)
-        self._create("k", shape.kv_heads, shape.tokens, shape.d, dtype)
-        if not shape.value_in_key:
+        if shape.kv_layer is None:
+            self._create("k", shape.kv_heads, shape.tokens, shape.d, dtype)
+        if shape.kv_layer is None and not shape.value_in_key:
             self._create("v", shape.kv_heads, shape.tokens, shape.dv, dtype)
         if shape.out_rows:
-            self._create("out", shape.query_heads, shape.out_rows, shape.dv, "float32")
+            self._create("out", shape.query_heads, shape.out_rows, shape.dv, shape.out_dtype)
         if shape.wo_norms:
             self._create("wo_v_l1", shape.query_heads, shape.tokens, 1, "float32")
 
@@ -296,7 +375,9 @@ class LayerWriter:
             self.group.attrs["chunk"] = int(terms.chunk)
         if not terms.causal:
             self.group.attrs["causal"] = 0
-        if self.shape.value_in_key:
+        if self.shape.kv_layer is not None:
+            self.group.attrs["kv_layer"] = self.shape.kv_layer
+        elif self.shape.value_in_key:
             self.group.attrs["value_in_key"] = self.shape.dv
         if rope:
             rope.write(self.group)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from dump_file import Fault
+from fault import Fault
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,17 @@ def read_evidence(path: Path) -> Evidence:
     """The .json of `make_needle.py make`. Raises Fault."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
+        numbers = {
+            name: np.array(facts[name]) for name in ("evidence", "rows", "tokens", "prompt_tokens")
+        }
+        for name, array in numbers.items():
+            if array.size and array.dtype.kind != "i":
+                raise TypeError(f"{name}: expected integers, got {array.dtype}")
         return Evidence(
-            np.array(facts["evidence"], np.int32).reshape(-1, 2),
-            np.array(facts["rows"], np.int64),
-            int(facts["tokens"]),
-            int(facts["prompt_tokens"]),
+            numbers["evidence"].astype(np.int32).reshape(-1, 2),
+            numbers["rows"].astype(np.int64),
+            int(numbers["tokens"]),
+            int(numbers["prompt_tokens"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Fault(f"{path}: is not what `make_needle.py make` wrote: {error}") from error

@@ -16,9 +16,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from command import exit_code, needed, refuse
-from dump_file import STORED
-from model_options import add_model_options, option_faults
+from command import exit_code, needed, packages, refuse
+
+with packages("export_transformers.py", ".venv-exporter"):
+    from dump_file import STORED
+    from model_options import add_model_options, option_faults
 
 
 def parser() -> argparse.ArgumentParser:

@@ -7,206 +7,295 @@ Arrays are named q, k, v, optionally out (the model's own attention outputs of t
 sinks and alibi_slopes [Hq], wo [Hq, dv, hidden] and residual_norm [Nr],
 after `<layer>/` or `<sequence>/<layer>/` if there are several ("." serves as well as "/", and
 `layers/` may stand before the number); an .npy is named as its file is. token_ids and inv_freq are
-read too. q [Hq, Nq, d], k [Hkv, n, d], v [Hkv, n, dv]; --order tokens for [n, H, d]; a leading
-batch of one is dropped. q and k are post-rotation. The format is in README.md next to this file.
+read too, inv_freq and other facts of a layer also beside its arrays, as `<layer>/inv_freq`.
+q [Hq, Nq, d], k [Hkv, n, d], v [Hkv, n, dv]; --order tokens for [n, H, d]. A batch [B, H, n, d]
+becomes B sequences; attention_mask [B, n] of 0 and 1 says which tokens are padding, and is cut
+off. q and k are post-rotation. The format is in README.md next to this file.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
+import hashlib
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-import h5py
-import numpy as np
-from array_files import open_arrays
-from command import exit_code, note
-from dump_file import (
-    CHUNK_ROWS,
-    FORMAT,
-    STORED,
-    Fault,
-    LayerWriter,
-    Rope,
-    Shape,
-    Terms,
-    differences,
-    is_of_second_format,
-)
-from import_options import LARGEST_LAYER
-from import_options import parser as options
+from command import exit_code, note, packages
 
-MOST_HEADS = 8192  # of a tensor, as the program has it
+with packages("import_arrays.py"):
+    import h5py
+    import numpy as np
+    from array_files import open_arrays
+    from array_layouts import (
+        Found,
+        Held,
+        Tensors,
+        check_order,
+        cut,
+        one_of_equal_heads,
+        read_tensors,
+        refuse_padding,
+        sort_arrays,
+        stored_type,
+        tokens_of,
+    )
+    from dump_file import (
+        CHUNK_ROWS,
+        FORMAT,
+        Difference,
+        LayerWriter,
+        Shape,
+        is_of_second_format,
+        layer_differences,
+    )
+    from fault import Fault
+    from import_options import parser as options
+    from layer_facts import Facts, Said, check_layers
+
+PROGRAM = "import_arrays.py"
 # Tensors above these sizes, in bytes, may not be compressed further, as the program has it.
 MOST_COMPRESSED = 100
 SMALL_TENSOR, SMALL_DUMP = 2**22, 2**28
-TENSORS = {"q": "q", "query": "q", "k": "k", "key": "k", "v": "v", "value": "v", "out": "out"}
-# Arrays that are not [heads, tokens, columns]: their number of dimensions.
-FURTHER = {"sinks": 1, "alibi_slopes": 1, "residual_norm": 1, "wo": 3}
-TENSORS |= {**dict.fromkeys(("s_aux", "sinks"), "sinks"), **{name: name for name in FURTHER}}
-PATTERN = re.compile(
-    r"(?:(?:(?P<sequence>(?!layers?[/.])[^/.]+)[/.])?"
-    r"(?:layers?[/.])?(?P<layer>\d+)[/.])?(?P<tensor>[A-Za-z_]+)"
-)
-REFUSED = {
-    "alibi": "ALiBi's bias (it knows the slopes, as alibi_slopes)",
-    "position_bias": "a relative bias",
-    "attention_bias": "a bias of the logits",
-    "bias": "a bias of the logits",
-    "mask": "a mask of its own (it knows causal attention, windows, chunks and no mask)",
-    "attention_mask": "a mask of its own (it knows causal attention, windows, chunks and no mask)",
-}
 
 
-@dataclass
-class Found:
-    """Where the arrays of one sequence are: file and name within it."""
-
-    layers: dict[int, dict[str, tuple[Mapping, str]]] = field(default_factory=dict)
-    token_ids: tuple[Mapping, str] | None = None
-
-
-def sort_arrays(
-    files: dict[Path, Mapping], layer: int
-) -> tuple[dict[str, Found], tuple[Mapping, str] | None]:
-    """The arrays by sequence, and inv_freq if there is one."""
-    sequences: dict[str, Found] = {}
-    inv_freq = None
-    for path, arrays in files.items():
-        for name in arrays:
-            refuse_name(path, name)
-            match = PATTERN.fullmatch(name)
-            tensor = match and match["tensor"]
-            if tensor == "inv_freq":
-                inv_freq = (arrays, name)
-            elif name.endswith("token_ids"):
-                sequence = name.removesuffix("token_ids").strip("/.") or "0"
-                sequences.setdefault(sequence, Found()).token_ids = (arrays, name)
-            elif match and tensor in TENSORS:
-                found = sequences.setdefault(match["sequence"] or "0", Found())
-                number = int(match["layer"]) if match["layer"] else layer
-                if number > LARGEST_LAYER:
-                    raise Fault(f"{path}: {name}: expected a layer of at most {LARGEST_LAYER}")
-                place = found.layers.setdefault(number, {})
-                if TENSORS[tensor] in place:
-                    raise Fault(f"{path}: {name}: layer {number} has its {TENSORS[tensor]} already")
-                place[TENSORS[tensor]] = (arrays, name)
-            else:
-                raise Fault(
-                    f"{path}: {name}: no name of an array that is known; q, k, v, out, "
-                    "token_ids or inv_freq, after <layer>/ or <sequence>/<layer>/"
-                )
-    return sequences, inv_freq
-
-
-def refuse_name(path: Path, name: str) -> None:
-    last = re.split(r"[/.]", name)[-1]
-    if last in REFUSED:
-        raise Fault(f"{path}: {name}: {REFUSED[last]}, which the dump format cannot hold")
-
-
-def heads_first(place: str, array: np.ndarray, order: str) -> np.ndarray:
-    """[H, rows, columns]"""
-    if array.ndim == 4 and array.shape[0] == 1:
-        array = array[0]
-    if array.ndim != 3 or array.dtype.kind != "f" or 0 in array.shape:
-        raise Fault(
-            f"{place}: {array.dtype} {list(array.shape)}; floating-point "
-            "[heads, tokens, columns] is wanted"
-        )
-    return array.transpose(1, 0, 2) if order == "tokens" else array
-
-
-def write_layer(
-    parent: h5py.Group,
-    layer: int,
-    arrays: dict[str, tuple[Mapping, str]],
-    rope: Rope | None,
-    args: argparse.Namespace,
-) -> int:
-    """Writes one layer; returns its number of tokens."""
-    wanted = ("q", "k") if args.value_in_key else ("q", "k", "v")
-    missing = [name for name in wanted if name not in arrays]
-    if missing:
-        raise Fault(f"{parent.name}/{layer}: no array {', '.join(missing)}")
-    if args.value_in_key and "v" in arrays:
-        raise Fault(
-            f"{parent.name}/{layer}: an array v and --value-in-key, which says that values are "
-            "columns of k; leave one of them out"
-        )
-    rows, types, further = {}, {}, {}
-    for name, (file, key) in arrays.items():
-        if name in FURTHER:
-            further[name] = further_array(key, file[key][0], FURTHER[name])
-            continue
-        array, types[name] = file[key]
-        rows[name] = heads_first(key, array, args.order)
-    if args.value_in_key:
-        if args.value_in_key > rows["k"].shape[2]:
+def missing_arrays(place: str, held: dict[str, Held], facts: Facts) -> None:
+    wanted = ["q"] if facts.kv_layer is not None else ["q", "k", "v"]
+    if facts.value_in_key and facts.kv_layer is None:
+        wanted.remove("v")
+        if "v" in held:
             raise Fault(
-                f"--value-in-key {args.value_in_key}: {parent.name}/{layer} has keys of "
-                f"{rows['k'].shape[2]} numbers"
+                f"{place}: an array v and --value-in-key, which says that values are columns of k; "
+                "leave one of them out"
             )
-        rows["v"], types["v"] = rows["k"][:, :, : args.value_in_key], types["k"]
-    check_shapes(f"{parent.name}/{layer}", {name: array.shape for name, array in rows.items()})
-    q, k, v = rows["q"], rows["k"], rows["v"]
-    if rope and 2 * len(rope.inv_freq) > k.shape[2]:
+    missing = [name for name in wanted if name not in held]
+    if missing:
+        shared = "k" in missing and "v" in missing
         raise Fault(
-            f"RoPE data turns {2 * len(rope.inv_freq)} dimensions, and {parent.name}/{layer} has "
-            f"d = {k.shape[2]}; see --rope-dims or inv_freq"
+            f"{place}: no array {', '.join(missing)}"
+            + ("; --kv-layer L=M if the layer reads those of another layer M" if shared else "")
         )
-    out_rows = rows["out"].shape[1] if "out" in rows else 0
-    shape = Shape(
-        q.shape[0],
-        k.shape[0],
-        k.shape[1],
-        q.shape[1],
-        q.shape[2],
-        v.shape[2],
-        out_rows,
-        value_in_key=bool(args.value_in_key),
-    )
-    check_further(f"{parent.name}/{layer}", shape, further, args)
-    writer = LayerWriter(parent, layer, shape, args.dtype or widest(types), args.compression)
-    for name, array in rows.items():
-        if name == "v" and args.value_in_key:
-            continue
-        before = shape.tokens - array.shape[1]
-        for first in range(0, array.shape[1], CHUNK_ROWS):
-            writer.write(name, before + first, array[:, first : first + CHUNK_ROWS])
-    writer.finish(
-        Terms(
-            args.scale,
-            window_of(args.sliding_window, layer),
-            args.logit_softcap,
-            window_of(args.chunk, layer),
-            not args.every_token,
-        )
-    )
-    for name, array in further.items():
-        writer.group[name] = array
-    return shape.tokens
 
 
-def further_array(place: str, array: np.ndarray, dimensions: int) -> np.ndarray:
-    """One that is not [heads, tokens, columns], in float32 or float64."""
-    if array.ndim != dimensions or array.dtype.kind != "f" or 0 in array.shape:
-        raise Fault(
-            f"{place}: {array.dtype} {list(array.shape)}; expected floating-point numbers of "
-            f"{dimensions} dimension{'s' if dimensions > 1 else ''}"
+class Writer:
+    """The sequences of one Found; layers that read other layers' keys after all others."""
+
+    def __init__(
+        self, name: str, found: Found, said: Said, args: argparse.Namespace, own_ropes: bool
+    ) -> None:
+        self._name, self._found, self._said, self._args = name, found, said, args
+        self._own_ropes = own_ropes  # written per layer, not once for the file
+        self._keys: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}  # for their readers
+        self._digests: dict[tuple[int, bytes], int] = {}
+        self.tokens: dict[int, dict[int, int]] = {}  # by sequence of the batch and layer
+        self._batch = 1
+        self._padded: dict[int, int] = {}
+        self._rows: dict[tuple[int, int], int] = {}  # of queries, by layer and sequence
+        self._mask = None
+        if found.attention_mask:
+            self._mask = np.asarray(found.attention_mask[0][found.attention_mask[1]][0])
+
+    def write(self, file: h5py.File, facts: dict[int, Facts], names: list[str]) -> None:
+        readers = {each.kv_layer for each in facts.values()}
+        sizes = {}
+        self._batch = len(names)
+        for layer in sorted(facts, key=lambda layer: (facts[layer].kv_layer is not None, layer)):
+            place = f"/sequences/{self._name}/layers/{layer}"
+            held = self._found.layers[layer]
+            missing_arrays(place, held, facts[layer])
+            tensors = read_tensors(place, held, self._args.order)
+            if tensors.batch != len(names):
+                raise Fault(
+                    f"{place}: a batch of {tensors.batch}, and another layer has one of "
+                    f"{len(names)}; give all the same sequences"
+                )
+            for index, name in enumerate(names):
+                parent = file[f"sequences/{name}/layers"]
+                sizes[layer] = self._write_layer(
+                    parent, layer, tensors, facts[layer], index, layer in readers
+                )
+        self._said.check_head_sizes(sizes)
+
+    def _cut(
+        self, place: str, rows: dict[str, np.ndarray], n: int, index: int
+    ) -> tuple[dict[str, np.ndarray], int]:
+        """Without the places behind --tokens and those that the mask says are padding."""
+        tokens = self._args.tokens
+        if tokens is not None:
+            if tokens > n:
+                raise Fault(f"--tokens {tokens}: {place} has {n} tokens")
+            rows = {
+                name: cut(array, n, 0, tokens) if _length(array) == n else array
+                for name, array in rows.items()
+            }
+            n = tokens
+        if self._mask is None:
+            return rows, n
+        mask = self._mask if tokens is None else self._mask[..., :tokens]
+        first, end = tokens_of("attention_mask", mask, index, self._batch, n)
+        if first > 0 and self._args.chunk:
+            raise Fault(
+                f"{place}: attention_mask cuts the first {first} tokens, from which chunks "
+                "are counted; give each sequence without its padding"
+            )
+        cut_rows = {name: cut(array, n, first, end) for name, array in rows.items()}
+        empty = [name for name, array in cut_rows.items() if 0 in array.shape]
+        if empty:
+            raise Fault(f"{place}: {empty[0]} has rows of padding alone; give those of tokens")
+        return cut_rows, end - first
+
+    def _write_layer(
+        self,
+        parent: h5py.Group,
+        layer: int,
+        tensors: Tensors,
+        facts: Facts,
+        index: int,
+        is_read: bool,
+    ) -> int:
+        """Writes one layer of one sequence; returns the size of its heads."""
+        place = f"{parent.name}/{layer}"
+        rows = {name: array[index] for name, array in tensors.rows.items()}
+        if facts.value_in_key and facts.kv_layer is None:
+            if facts.value_in_key > rows["k"].shape[2]:
+                raise Fault(
+                    f"--value-in-key {facts.value_in_key}: {place} has keys of "
+                    f"{rows['k'].shape[2]} numbers"
+                )
+            rows["v"] = rows["k"][:, :, : facts.value_in_key]
+        source = facts.kv_layer
+        if source is not None:
+            self._check_copies(place, rows, source, index)
+            n = self._padded[source]
+            rows = {name: array for name, array in rows.items() if name in ("q", "out")}
+        else:
+            if "k" in rows and self._args.order is None:
+                check_order(place, rows["q"], rows["k"])
+            check_shapes(place, rows)
+            n = self._padded[layer] = rows["k"].shape[1]
+            if index == 0:
+                self._note_equal_layers(place, layer, rows, index)
+        whole = dict(rows)
+        further = dict(tensors.further)
+        if "residual_norm" in further:
+            whole["residual_norm"] = further["residual_norm"]
+        whole, tokens = self._cut(place, whole, n, index)
+        if "residual_norm" in whole:
+            further["residual_norm"] = whole.pop("residual_norm")
+        rows = whole
+        if source is None:
+            if self._args.tokens is None:
+                refuse_padding(place, rows["k"], rows["v"])
+            rows["k"], rows["v"] = one_of_equal_heads(
+                place, rows["k"], rows["v"], facts.kv_heads
+            )
+            if is_read:
+                self._keys[layer, index] = (rows["k"], rows["v"])
+        k, v = (rows["k"], rows["v"]) if source is None else self._keys[source, index]
+        check_shapes(place, {**rows, "k": k, "v": v})
+        if source is not None and rows["q"].shape[1] != self._rows[source, index]:
+            raise Fault(
+                f"{place}: has {rows['q'].shape[1]} rows of queries, and layer {source}, whose "
+                f"keys it reads, {self._rows[source, index]}; give both the same last rows"
+            )
+        self._rows[layer, index] = rows["q"].shape[1]
+        self.tokens.setdefault(index, {})[layer] = tokens
+        self._write_tensors(parent, layer, {**rows, "k": k, "v": v}, tensors, facts, further)
+        return k.shape[2]
+
+    def _write_tensors(
+        self,
+        parent: h5py.Group,
+        layer: int,
+        rows: dict[str, np.ndarray],
+        tensors: Tensors,
+        facts: Facts,
+        further: dict[str, np.ndarray],
+    ) -> None:
+        place, q, k, v = f"{parent.name}/{layer}", rows["q"], rows["k"], rows["v"]
+        if facts.rope and 2 * len(facts.rope.inv_freq) > k.shape[2]:
+            raise Fault(
+                f"RoPE data turns {2 * len(facts.rope.inv_freq)} dimensions, and {place} has "
+                f"d = {k.shape[2]}; see --rope-dims or inv_freq"
+            )
+        out_type = stored_type({tensors.types["out"]}) if "out" in rows else "float32"
+        shape = Shape(
+            *(q.shape[0], k.shape[0], k.shape[1], q.shape[1], q.shape[2], v.shape[2]),
+            rows["out"].shape[1] if "out" in rows else 0,
+            value_in_key=bool(facts.value_in_key),
+            out_dtype=out_type if out_type != "float64" else "float32",
+            kv_layer=facts.kv_layer,
         )
-    if not np.isfinite(array).all():
-        raise Fault(f"{place}: expected finite numbers")
-    return array.astype(np.float64 if array.dtype == np.float64 else np.float32)
+        source = facts.kv_layer
+        theirs = None if source is None else self._found.layers[source]
+        check_further(place, shape, further, facts, self._args.every_token, theirs)
+        types = {dtype for name, dtype in tensors.types.items() if name != "out"}
+        dtype = self._args.dtype or stored_type(types)
+        writer = LayerWriter(parent, layer, shape, dtype, self._args.compression)
+        for name, array in rows.items():
+            if name not in writer.group:
+                continue
+            before = shape.tokens - array.shape[1]
+            for first in range(0, array.shape[1], CHUNK_ROWS):
+                writer.write(name, before + first, array[:, first : first + CHUNK_ROWS])
+        writer.finish(facts.terms, facts.rope if self._own_ropes else None)
+        for name, array in further.items():
+            writer.group[name] = array
+
+    def _check_copies(
+        self, place: str, rows: dict[str, np.ndarray], source: int, index: int
+    ) -> None:
+        """Keys and values beside --kv-layer are those of the layer that is read."""
+        for name, theirs in zip("kv", self._keys[source, index]):
+            if name in rows and not np.array_equal(rows[name], theirs):
+                raise Fault(
+                    f"{place}: --kv-layer says that it reads the {name} of layer {source}, and "
+                    f"its own array {name} is another; leave one of them out"
+                )
+
+    def _note_equal_layers(
+        self, place: str, layer: int, rows: dict[str, np.ndarray], index: int
+    ) -> None:
+        held = rows["k"].tobytes() + rows["v"].tobytes()
+        other = self._digests.setdefault((index, hashlib.blake2b(held).digest()), layer)
+        if other != layer:
+            note(
+                PROGRAM,
+                f"{place}: has the keys and values of layer {other}; if it reads that layer's "
+                f"cache, --kv-layer {layer}={other} counts it once",
+            )
+
+
+def _length(array: np.ndarray) -> int:
+    return array.shape[1] if array.ndim == 3 else len(array)
+
+
+def check_shapes(place: str, rows: dict[str, np.ndarray]) -> None:
+    q, k, v = (rows[name].shape for name in ("q", "k", "v"))
+    told = ", ".join(f"{name} {list(array.shape)}" for name, array in rows.items())
+    if q[2] != k[2] or k[:2] != v[:2] or q[1] > k[1] or q[0] % k[0]:
+        raise Fault(
+            f"{place}: {told}: q and k share their columns, k and v their heads and "
+            "tokens; q has a multiple of k's heads and no more rows (--order tokens for "
+            "[n, H, d])"
+        )
+    if "out" in rows:
+        out = rows["out"].shape
+        if out[0] != q[0] or out[2] != v[2] or out[1] > k[1]:
+            raise Fault(
+                f"{place}: {told}: out has q's heads and v's columns, before the output projection"
+            )
 
 
 def check_further(
-    place: str, shape: Shape, further: dict[str, np.ndarray], args: argparse.Namespace
+    place: str,
+    shape: Shape,
+    further: dict[str, np.ndarray],
+    facts: Facts,
+    every_token: bool,
+    theirs: dict[str, Held] | None,
 ) -> None:
+    """`theirs`: the arrays of the layer whose keys are read."""
     expected = {
         "sinks": (shape.query_heads,),
         "alibi_slopes": (shape.query_heads,),
@@ -224,145 +313,140 @@ def check_further(
             f"{place}: residual_norm of {len(further['residual_norm'])} rows, and there are "
             f"{shape.tokens} tokens"
         )
-    layer = int(place.rsplit("/", 1)[1])
+    for name in ("sinks", "alibi_slopes"):
+        if theirs is not None and (name in theirs) != (name in further):
+            raise Fault(
+                f"{place}: it and layer {facts.kv_layer}, whose keys it reads, have both an array "
+                f"{name} or neither"
+            )
     masks = {
-        "--every-token": args.every_token,
-        "--chunk": window_of(args.chunk, layer) > 0,
-        "--sliding-window": window_of(args.sliding_window, layer) > 0,
-        "alibi_slopes": args.every_token and "alibi_slopes" in further,
+        "--every-token": every_token,
+        "--chunk": facts.terms.chunk > 0,
+        "--sliding-window": facts.terms.window > 0,
+        "alibi_slopes": every_token and "alibi_slopes" in further,
     }
     told = [name for name, is_told in masks.items() if is_told]
     if len(told) > 1:
         raise Fault(f"{place}: {' and '.join(told)} exclude each other")
 
 
-def window_of(told: int | dict[int, int], layer: int) -> int:
-    return told if isinstance(told, int) else told[layer]
+def batch_of(found: Found) -> int:
+    """Sequences that the arrays hold: the first q says how many."""
+    held = next((held["q"] for held in found.layers.values() if "q" in held), None)
+    array = held[0][held[1]][0] if held else None
+    return len(array) if array is not None and array.ndim == 4 else 1
 
 
-def widest(types: dict[str, str]) -> str:
-    kinds = {types[name] for name in ("q", "k", "v")}
-    if len(kinds) == 1 and kinds <= set(STORED):
-        return kinds.pop()
-    return "float64" if "float64" in kinds else "float32"
+def names_of(sequences: dict[str, Found]) -> dict[str, list[str]]:
+    """The dump's sequences by the name that the arrays have; a batch becomes several."""
+    names = {}
+    for name, found in sequences.items():
+        batch = batch_of(found)
+        of_batch = [str(index) if name == "0" else f"{name}-{index}" for index in range(batch)]
+        names[name] = of_batch if batch > 1 else [name]
+    every = [each for of_batch in names.values() for each in of_batch]
+    twice = next((each for each in every if every.count(each) > 1), None)
+    if twice is not None:
+        raise Fault(f"two sequences would be named {twice}; name the sequence of the batch anew")
+    return names
 
 
-def check_shapes(place: str, shapes: dict[str, tuple[int, ...]]) -> None:
-    q, k, v = shapes["q"], shapes["k"], shapes["v"]
-    told = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
-    if q[2] != k[2] or k[:2] != v[:2] or q[1] > k[1] or q[0] % k[0]:
-        raise Fault(
-            f"{place}: {told}: q and k share their columns, k and v their heads and "
-            "tokens; q has a multiple of k's heads and no more rows (--order tokens for "
-            "[n, H, d])"
-        )
-    if q[0] > MOST_HEADS:
-        raise Fault(f"{place}: q has {q[0]} heads; a dump has at most {MOST_HEADS}")
-    if "out" in shapes:
-        out = shapes["out"]
-        if out[0] != q[0] or out[2] != v[2] or out[1] > k[1]:
-            raise Fault(f"{place}: {told}: out has q's heads and v's columns")
-
-
-def rope_of(args: argparse.Namespace, inv_freq: tuple[Mapping, str] | None) -> Rope | None:
-    if inv_freq is None and args.rope_dims is None:
-        if args.rope_theta is not None:
-            raise Fault(
-                "--rope-theta needs --rope-dims, the number of dimensions that are turned, "
-                "or an array inv_freq"
-            )
-        return None
-    if args.rope_theta is None or args.rope_layout is None:
-        raise Fault("RoPE data needs --rope-theta and --rope-layout (half or interleaved)")
-    if inv_freq is not None:
-        array = inv_freq[0][inv_freq[1]][0]
-        if array.ndim != 1 or not 0 < len(array) <= 65536 or array.dtype.kind != "f":
-            raise Fault(
-                f"{inv_freq[1]}: expected floating-point [d_rot / 2], got {array.dtype} "
-                f"{list(array.shape)}"
-            )
-        frequencies = array.astype(np.float64)
-        if not np.isfinite(frequencies).all():
-            raise Fault(f"{inv_freq[1]}: expected finite numbers")
-    else:
-        frequencies = args.rope_theta ** (-np.arange(0, args.rope_dims, 2) / args.rope_dims)
-    return Rope(
-        tuple(frequencies.tolist()), args.rope_theta, args.rope_layout, args.rope_attention_scaling
-    )
-
-
-def check_layers(sequences: dict[str, Found], args: argparse.Namespace) -> None:
-    """The options that name layers name those that there are."""
-    layers = {layer for found in sequences.values() for layer in found.layers}
-    if args.n_layers is not None and max(layers) >= args.n_layers:
-        raise Fault(
-            f"--n-layers {args.n_layers}: there is a layer {max(layers)}; layers are numbered from "
-            f"0, so that --n-layers is at least {max(layers) + 1}"
-        )
-    for option, told in (("--sliding-window", args.sliding_window), ("--chunk", args.chunk)):
-        if not isinstance(told, dict):
-            continue
-        absent = sorted(told.keys() - layers)
-        if absent:
-            raise Fault(
-                f"{option}: there is no layer {absent[0]}; the arrays have "
-                f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, sorted(layers)))}"
-            )
-        unsaid = sorted(layers - told.keys())
-        if unsaid:
-            raise Fault(f"{option}: nothing is said of layer {unsaid[0]}; add {unsaid[0]}=0")
-
-
-def token_ids_of(sequence: str, ids: tuple[Mapping, str], tokens: int) -> np.ndarray:
-    numbers = np.asarray(ids[0][ids[1]][0]).reshape(-1)
+def token_ids_of(
+    sequence: str, found: Found, index: int, batch: int, tokens: int, args: argparse.Namespace
+) -> np.ndarray:
+    assert found.token_ids is not None
+    array = np.asarray(found.token_ids[0][found.token_ids[1]][0])
+    numbers = array[index] if array.ndim == 2 and len(array) == batch else array.reshape(-1)
+    if args.tokens is not None:
+        numbers = numbers[: args.tokens]
+    if found.attention_mask and len(numbers) != tokens:
+        mask = np.asarray(found.attention_mask[0][found.attention_mask[1]][0])
+        first, end = tokens_of("attention_mask", mask, index, batch, len(numbers))
+        numbers = numbers[first:end]
     if len(numbers) != tokens:
         raise Fault(f"sequence {sequence}: {len(numbers)} token_ids for {tokens} tokens")
     if numbers.dtype.kind not in "iu" or not -(2**31) <= numbers.min() <= numbers.max() < 2**31:
         raise Fault(
             f"sequence {sequence}: token_ids: expected integers of 32 bits, got {numbers.dtype}"
         )
+    if len(numbers) > 8 and np.isin(numbers, (0, 1)).all():
+        note(PROGRAM, f"sequence {sequence}: token_ids are 0 and 1 alone, as those of a mask are")
     return numbers.astype(np.int32)
 
 
 def write_dump(
-    path: Path, sequences: dict[str, Found], rope: Rope | None, args: argparse.Namespace
-) -> None:
+    path: Path, sequences: dict[str, Found], inv_freq: Held | None, args: argparse.Namespace
+) -> str:
+    """Writes the dump; returns what it holds, in words."""
     highest = max(layer for found in sequences.values() for layer in found.layers)
+    said = {name: Said(name, found, args, inv_freq) for name, found in sequences.items()}
+    facts = {
+        name: {layer: said[name].facts(layer) for layer in found.layers}
+        for name, found in sequences.items()
+    }
+    every = [each for by_layer in facts.values() for each in by_layer.values()]
+    shared = every[0].rope if all(each.rope == every[0].rope for each in every) else None
+    names = names_of(sequences)
     with h5py.File(path, "w") as file:
         file.attrs.update(
             {
                 **FORMAT,
                 "model": args.model,
-                "producer": "import_arrays.py",
+                "producer": PROGRAM,
                 "n_layers": args.n_layers or highest + 1,
                 "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             }
         )
-        if rope:
-            rope.write(file)
+        if shared:
+            shared.write(file)
         for name, found in sequences.items():
-            group = file.create_group(f"sequences/{name}")
-            if args.prompt_tokens is not None:
-                group.attrs["prompt_tokens"] = args.prompt_tokens
-            layers = group.create_group("layers")
-            tokens = {
-                layer: write_layer(layers, layer, arrays, rope, args)
-                for layer, arrays in sorted(found.layers.items())
-            }
-            if len(set(tokens.values())) != 1:
-                raise Fault(
-                    f"sequence {name}: expected layers of one number of tokens, got {tokens} "
-                    "(tokens by layer)"
-                )
-            count = next(iter(tokens.values()))
-            if args.prompt_tokens is not None and args.prompt_tokens > count:
-                raise Fault(
-                    f"--prompt-tokens {args.prompt_tokens}: sequence {name} has {count} tokens"
-                )
-            if found.token_ids:
-                group["token_ids"] = token_ids_of(name, found.token_ids, count)
-            if any(is_of_second_format(layer) for layer in layers.values()):
-                file.attrs["format_version"] = 2
+            for each in names[name]:
+                file.create_group(f"sequences/{each}/layers")
+            writer = Writer(name, found, said[name], args, own_ropes=shared is None)
+            writer.write(file, facts[name], names[name])
+            for index, each in enumerate(names[name]):
+                tokens = one_length(each, writer.tokens[index], args)
+                group = file[f"sequences/{each}"]
+                if args.prompt_tokens is not None:
+                    group.attrs["prompt_tokens"] = args.prompt_tokens
+                if found.token_ids:
+                    group["token_ids"] = token_ids_of(
+                        each, found, index, len(names[name]), tokens, args
+                    )
+                if any(is_of_second_format(layer) for layer in group["layers"].values()):
+                    file.attrs["format_version"] = 2
+        batch = max(len(of_batch) for of_batch in names.values())
+        of_batch = f" of a batch of {batch} (layers are named <layer>/q, not stacked)"
+        return described(file, of_batch if batch > 1 else "")
+
+
+def one_length(sequence: str, tokens: dict[int, int], args: argparse.Namespace) -> int:
+    if len(set(tokens.values())) != 1:
+        raise Fault(
+            f"sequence {sequence}: expected layers of one number of tokens, got {tokens} "
+            "(tokens by layer)"
+        )
+    count = next(iter(tokens.values()))
+    if args.prompt_tokens is not None and args.prompt_tokens > count:
+        raise Fault(
+            f"--prompt-tokens {args.prompt_tokens}: sequence {sequence} has {count} tokens"
+        )
+    return count
+
+
+def described(file: h5py.File, of_batch: str) -> str:
+    """Sequences, layers and shapes of a dump in a line."""
+    layers = [
+        layer for sequence in file["sequences"].values() for layer in sequence["layers"].values()
+    ]
+    first = next(layer for layer in layers if "k" in layer)
+    heads, tokens, d = first["k"].shape
+    count = len(file["sequences"])
+    return (
+        f"{count} sequence{'s' if count > 1 else ''}{of_batch}, {len(layers)} layer"
+        f"{'s' if len(layers) > 1 else ''}; {first.name}: {first['q'].shape[0]} query heads, "
+        f"{heads} KV heads, {tokens} tokens, d = {d}"
+    )
 
 
 def refuse_inflated(path: Path) -> None:
@@ -384,20 +468,40 @@ def refuse_inflated(path: Path) -> None:
             raise Fault(f"{size} bytes are compressed to {stored}, {remedy}")
 
 
-def prove(path: Path, tolerance: float) -> None:
-    found = differences(path)
-    for place, difference in found.items():
-        if not difference <= tolerance:
-            raise Fault(
-                f"{place}: attention with these q, k, v, scale, window and soft-cap "
-                f"differs by {difference:.2g} from out (--tolerance {tolerance:g}); check "
-                "--scale, --sliding-window, --logit-softcap, --order and the order of heads"
-            )
-    if not found:
-        note(
-            "import_arrays.py",
-            "no array out, so nothing proves the scale, the mask and the order of heads",
+def refuse_difference(place: str, found: Difference, tolerance: float) -> None:
+    told = (
+        f"{place}: attention with these q, k, v, scale, window and soft-cap differs by "
+        f"{found.relative:.2g} from out (--tolerance {tolerance:g}), beyond the rounding of its "
+        "elements"
+    )
+    if found.is_of_scale and found.explained > 0.5 and found.scale_factor:
+        raise Fault(
+            f"{told}; check the scale: {found.scale_factor:.3g} times --scale explains most of it; "
+            "also --sliding-window, --logit-softcap, --order and the order of heads"
         )
+    if found.relative < 4 * found.allowed:
+        raise Fault(
+            f"{told}; no other scale explains it, and arithmetic in 16 bits may: give q, k and v "
+            f"as attention used them, or --tolerance {2 * found.relative:.1g}"
+        )
+    raise Fault(
+        f"{told}; check --scale, --sliding-window, --logit-softcap, --order, the order of heads, "
+        "padding, and that out is before the output projection"
+    )
+
+
+def prove(path: Path, tolerance: float) -> str:
+    """Recomputes `out`; returns what that shows."""
+    found = layer_differences(path)
+    for place, difference in found.items():
+        if not difference.agrees(tolerance):
+            refuse_difference(place, difference, tolerance)
+    if not found:
+        note(PROGRAM, "no array out, so nothing proves the scale, the mask and the order of heads")
+        return "nothing is proved"
+    most = max(each.relative for each in found.values())
+    layers = f"{len(found)} layer{'s' if len(found) > 1 else ''}"
+    return f"out of {layers} agrees to {most:.2g} beyond its rounding"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -416,18 +520,33 @@ def import_arrays(args: argparse.Namespace) -> None:
         raise Fault(f"--out {args.out}: there is no folder {args.out.parent}; make it first")
     if args.out.is_dir():
         raise Fault(f"--out {args.out} is a folder; name a file in it")
-    sequences, inv_freq = sort_arrays({path: open_arrays(path) for path in args.files}, args.layer)
+    sequences, inv_freq = sort_arrays(
+        {path: open_arrays(path, args.bits) for path in args.files}, args.layer
+    )
     if not any(found.layers for found in sequences.values()):
         raise Fault("no arrays q, k, v")
+    bare = [name for name, found in sequences.items() if not found.layers]
+    if bare:
+        raise Fault(
+            f"sequence {bare[0]}: has token_ids or attention_mask, and no q, k, v; name both alike"
+        )
     check_layers(sequences, args)
     unfinished = args.out.with_suffix(".unfinished")
     try:
-        write_dump(unfinished, sequences, rope_of(args, inv_freq), args)
+        holds = write_dump(unfinished, sequences, inv_freq, args)
         refuse_inflated(unfinished)
-        prove(unfinished, args.tolerance)
+        proved = prove(unfinished, args.tolerance)
         unfinished.replace(args.out)
     finally:
         unfinished.unlink(missing_ok=True)
+    if args.n_layers is None:
+        highest = max(layer for found in sequences.values() for layer in found.layers)
+        note(
+            PROGRAM,
+            f"n_layers is taken as {highest + 1}, the highest layer + 1; --n-layers says how many "
+            "the model has, by which some methods divide their budget",
+        )
+    note(PROGRAM, f"wrote {args.out}: {holds}; {proved}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -441,7 +560,7 @@ def main(arguments: list[str] | None = None) -> int:
         except MemoryError as error:
             raise Fault("out of memory; import fewer layers at once") from error
 
-    return exit_code("import_arrays.py", work)
+    return exit_code(PROGRAM, work)
 
 
 if __name__ == "__main__":

@@ -6,40 +6,81 @@ import argparse
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
-from array_files import SUFFIXES
+from array_files import BITS, SUFFIXES
 from dump_file import STORED, TOLERANCE
 
+MOST_LAYERS = 1024  # of a sequence, as the program has it
 LARGEST_LAYER = 2**31 - 2
 LARGEST_WINDOW = 2**63 - 1
 
 
-def windows_of(told: str) -> int | dict[int, int]:
-    """What --sliding-window says: the window of every layer, or those of some by layer."""
-    by_layer: dict[int, int] = {}
-    if re.fullmatch(r"[0-9]+", told):
-        by_layer[-1] = int(told)
-    elif re.fullmatch(r"[0-9]+=[0-9]+(,[0-9]+=[0-9]+)*", told):
-        for layer, window in (part.split("=") for part in told.split(",")):
-            if int(layer) in by_layer:
-                raise argparse.ArgumentTypeError(f"layer {int(layer)} is given twice in '{told}'")
-            by_layer[int(layer)] = int(window)
-    else:
-        raise argparse.ArgumentTypeError(
-            f"expected a number, or numbers by layer such as 0=512,5=0, got '{told}'"
-        )
-    if max(by_layer.values()) > LARGEST_WINDOW:
-        raise argparse.ArgumentTypeError(f"expected at most {LARGEST_WINDOW}, got '{told}'")
-    return by_layer.get(-1, by_layer)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ByLayer(Generic[T]):
+    """What an option says of layers: of some by number, of the others `rest` (None: nothing)."""
+
+    layers: dict[int, T]
+    rest: T | None = None
+
+    def of(self, layer: int) -> T | None:
+        return self.layers.get(layer, self.rest)
+
+
+def by_layer(read: Callable[[str], T]) -> Callable[[str], ByLayer[T]]:
+    """VALUE for every layer, or LAYER=VALUE and FIRST-LAST=VALUE, separated by commas; a VALUE
+    among them is that of the other layers."""
+
+    def read_all(told: str) -> ByLayer[T]:
+        layers: dict[int, T] = {}
+        rest = []
+        for part in told.split(","):
+            place, is_by_layer, value = part.rpartition("=")
+            if not is_by_layer:
+                rest.append(read(value))
+                continue
+            match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", place)
+            first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+            if not first <= last <= LARGEST_LAYER or last - first >= MOST_LAYERS:
+                raise argparse.ArgumentTypeError(
+                    f"expected a layer or a range of layers before =, as in 0=1,2-5=0, got '{part}'"
+                )
+            for layer in range(first, last + 1):
+                if layer in layers:
+                    raise argparse.ArgumentTypeError(f"layer {layer} is given twice in '{told}'")
+                layers[layer] = read(value)
+        if len(rest) > 1:
+            raise argparse.ArgumentTypeError(
+                f"expected one value, or values by layer such as 0=1,5=0, got '{told}'"
+            )
+        return ByLayer(layers, rest[0] if rest else None)
+
+    return read_all
+
+
+def choice(*words: str) -> Callable[[str], str]:
+    def read(told: str) -> str:
+        if told not in words:
+            raise argparse.ArgumentTypeError(f"expected {' or '.join(words)}, got '{told}'")
+        return told
+
+    return read
 
 
 def integer(least: int, most: int = LARGEST_WINDOW, even: bool = False) -> Callable[[str], int]:
     def read(told: str) -> int:
         kind = "an even integer" if even else "an integer"
-        bounds = f"at least {least}" if most == LARGEST_WINDOW else f"from {least} to {most}"
+        is_whole = re.fullmatch(r"-?[0-9]+", told)
+        above = is_whole and int(told) > most
+        is_bounded = above or most < LARGEST_WINDOW
+        bounds = f"from {least} to {most}" if is_bounded else f"at least {least}"
         if (
-            not re.fullmatch(r"-?[0-9]+", told)
+            not is_whole
             or not least <= int(told) <= most
             or (even and int(told) % 2)
         ):
@@ -63,44 +104,63 @@ def number(above_zero: bool) -> Callable[[str], float]:
     return read
 
 
+BY_LAYER = """\
+VALUE of --scale, --sliding-window, --logit-softcap, --chunk, --value-in-key, --kv-layer, --kv-heads
+and of the options --rope-.. may be said by layer: 0=512,5=0 or 0-4=512,5=0, or 512,5=0, where 512
+is that of the other layers."""
+
+
 def parser(described: str | None) -> argparse.ArgumentParser:
     """The command line of import_arrays.py, which `described` says what it does."""
     p = argparse.ArgumentParser(
-        description=described, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=described,
+        epilog=BY_LAYER,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     p.add_argument("files", type=Path, nargs="+", help=SUFFIXES)
     p.add_argument("--out", type=Path, required=True, help="the dump to write (.h5)")
     p.add_argument("--model", required=True, help="the model's name")
+    window = by_layer(integer(0))
     p.add_argument(
         "--scale",
-        type=number(above_zero=True),
-        required=True,
-        help="what multiplies <q, k> as stored, usually 1 / sqrt(d)",
+        type=by_layer(number(above_zero=True)),
+        help="what multiplies <q, k> as stored, usually 1 / sqrt(d); needed unless arrays say it",
     )
+    p.add_argument("--sliding-window", type=window, help="tokens a row sees, 0 for all (default)")
     p.add_argument(
-        "--sliding-window",
-        type=windows_of,
-        default=0,
-        help="tokens a row sees, 0 for all; or by layer: 0=512,5=0",
-    )
-    p.add_argument(
-        "--logit-softcap", type=number(above_zero=False), default=0.0, help="0 for none (default)"
+        "--logit-softcap", type=by_layer(number(above_zero=False)), help="0 for none (default)"
     )
     p.add_argument(
         "--chunk",
-        type=windows_of,
-        default=0,
-        help="tokens of a chunk beyond which no row sees, 0 for none; or by layer: 0=512,5=0",
+        type=window,
+        help="tokens of a chunk beyond which no row sees, 0 for none (default)",
     )
     p.add_argument(
         "--every-token", action="store_true", help="every row sees every token, later ones too"
     )
     p.add_argument(
         "--value-in-key",
-        type=integer(1),
-        default=0,
+        type=by_layer(integer(0)),
         metavar="N",
-        help="values are the first N columns of k, and the array v is left out",
+        help="values are the first N columns of k, and the array v is left out; 0: v is stored",
+    )
+    p.add_argument(
+        "--kv-layer",
+        type=by_layer(integer(0, LARGEST_LAYER)),
+        metavar="L=M",
+        help="layer L has queries alone and reads keys and values of layer M",
+    )
+    p.add_argument(
+        "--kv-heads",
+        type=by_layer(integer(1)),
+        metavar="N",
+        help="KV heads of the model, where keys and values were repeated for each query head: one "
+        "of each group of equal heads is kept",
+    )
+    p.add_argument(
+        "--tokens",
+        type=integer(1),
+        help="tokens that k and v hold; places behind them, as a static cache has, are cut",
     )
     p.add_argument(
         "--layer",
@@ -116,24 +176,31 @@ def parser(described: str | None) -> argparse.ArgumentParser:
     p.add_argument(
         "--order",
         choices=["heads", "tokens"],
-        default="heads",
         help="arrays are [heads, tokens, d] (default) or [tokens, heads, d]",
     )
     p.add_argument("--dtype", choices=list(STORED), help="stored elements (default: the arrays')")
+    p.add_argument(
+        "--bits",
+        choices=list(BITS),
+        help="the type that elements of one or two bytes without one (uint16, uint8) are bits of",
+    )
     p.add_argument("--prompt-tokens", type=integer(0), help="the attribute prompt_tokens")
-    p.add_argument("--rope-theta", type=number(above_zero=True))
+    p.add_argument("--rope-theta", type=by_layer(number(above_zero=True)))
     p.add_argument(
         "--rope-dims",
-        type=integer(2, 2 * 65536, even=True),
-        help="dimensions turned, an even number; for arrays without inv_freq",
+        type=by_layer(integer(0, 2 * 65536, even=True)),
+        help="dimensions turned, an even number, 0 for none; for layers without inv_freq",
     )
-    p.add_argument("--rope-layout", choices=["half", "interleaved"])
-    p.add_argument("--rope-attention-scaling", type=number(above_zero=True), default=1.0)
+    p.add_argument(
+        "--rope-layout", type=by_layer(choice("half", "interleaved")), help="half or interleaved"
+    )
+    p.add_argument("--rope-attention-scaling", type=by_layer(number(above_zero=True)))
     p.add_argument(
         "--tolerance",
         type=number(above_zero=False),
         default=TOLERANCE,
-        help=f"largest relative difference from out (default {TOLERANCE:g})",
+        help=f"largest relative difference from out beyond the rounding of its elements (default "
+        f"{TOLERANCE:g})",
     )
     p.add_argument(
         "--compression", type=integer(0, 9), default=4, help="gzip level, 0 for none (default 4)"

@@ -23,12 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import h5py
-import numpy as np
-from cache_file import Head, KeptRows, Origin, write_caches
-from command import exit_code, note
-from dump_file import SECOND_FORMAT, Fault
-from kvpress_presses import chain, load_kvpress, press_classes, press_of, refusal, wraps
+from command import exit_code, note, packages
+
+with packages("kvpress_caches.py", ".venv-peers"):
+    import h5py
+    import numpy as np
+    from cache_file import Head, KeptRows, Origin, write_caches
+    from dump_file import SECOND_FORMAT, Fault, kv_group
+    from kvpress_presses import chain, load_kvpress, press_classes, press_of, refusal, wraps
 
 if TYPE_CHECKING:
     import torch
@@ -186,7 +188,7 @@ def prompt_of(told: str, sequence: h5py.Group, tokens: int) -> int:
     """As `prompt_tokens` of a sweep file."""
     if told == "default":
         stored = min(layer["q"].shape[1] for layer in sequence["layers"].values())
-        whole = min(layer["k"].shape[1] for layer in sequence["layers"].values())
+        whole = min(kv_group(layer)["k"].shape[1] for layer in sequence["layers"].values())
         queries = max(1, stored - (whole - tokens))
         return tokens - min(256, max(1, tokens // 2), queries)
     if told == "dump":
@@ -227,7 +229,8 @@ def heads_of(
         sequence = dump["sequences"][name]
         for number in chosen(sequence["layers"], args.layers, "--layers"):
             group = sequence["layers"][number]
-            tokens = min(args.tokens or group["k"].shape[1], group["k"].shape[1])
+            whole = kv_group(group)["k"].shape[1]
+            tokens = min(args.tokens or whole, whole)
             prompt = prompt_of(args.prompt_tokens, sequence, tokens)
             window = int(group.attrs["sliding_window"])
             if 0 < window < tokens:

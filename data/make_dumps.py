@@ -30,10 +30,13 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import h5py
-import numpy
-from command import exit_code
-from dump_file import Fault
+from command import exit_code, packages
+from fault import Fault
+
+with packages("make_dumps.py", ".venv-exporter"):
+    import h5py
+    import numpy
+
 from dump_sources import CHARACTERS, MODELS, TEXTS, TOKENS, Model, Text
 
 REFERENCE = Path(__file__).with_name("dump_reference.json")
@@ -179,22 +182,27 @@ def export(model: Path, text: Path, layers: str, out: Path) -> None:
          "--compression", "6", "--out", str(out)])  # fmt: skip
 
 
-def announce(wanted: list[tuple[Model, Text]], folder: Path) -> None:
+def announce(wanted: list[tuple[Model, Text]], folder: Path | None) -> None:
     models = {model.name: model for model, _ in wanted}
     disk = sum(model.dump_megabytes for model, _ in wanted)
     fetched = sum(model.megabytes for model in models.values()) + 60
-    free = shutil.disk_usage(folder).free // 1_000_000
+    place = folder or Path()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free // 1_000_000
     minutes = len(wanted) * SECONDS_PER_DUMP // 60 + 1
     print(
-        f"{len(wanted)} dumps into {folder}: {fetched} MB to download, {disk + fetched} MB of "
-        f"disk ({free} MB free), about {minutes} min"
+        f"{len(wanted)} dumps{f' into {folder}' if folder else ''}: {fetched} MB to download, "
+        f"{disk + fetched} MB of disk ({free} MB free), about {minutes} min"
     )
+    for model, text in wanted if folder is None else ():
+        print(f"  {model.name}-{text.name}.h5")
     for model in models.values():
         print(f"  {model.name}: {model.licence}")
     texts = {text.name: text for _, text in wanted}
     for text in texts.values():
         print(f"  {text.name} ({text.kind}, Debian's {text.package}): {text.licence}")
-    if free < disk + fetched:
+    if folder is not None and free < disk + fetched:
         raise Fault(f"{folder}: needs {disk + fetched} MB, {free} MB are free; name another folder")
 
 
@@ -224,7 +232,7 @@ def main() -> int:
     p = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    p.add_argument("folder", type=Path, help="where the dumps go")
+    p.add_argument("folder", type=Path, nargs="?", help="where the dumps go")
     p.add_argument("--only", nargs="+", default=["*"], help="globs of <model>-<text>; default: all")
     p.add_argument("--list", action="store_true", help="say what would be made, and stop")
     args = p.parse_args()
@@ -238,7 +246,10 @@ def main() -> int:
     def work() -> None:
         if not wanted:
             raise Fault(f"--only {' '.join(args.only)}: no dump has such a name")
-        args.folder.mkdir(parents=True, exist_ok=True)
+        if args.folder is None and not args.list:
+            raise Fault("name the folder for the dumps, or --list to see which there are")
+        if args.folder is not None and not args.list:
+            args.folder.mkdir(parents=True, exist_ok=True)
         announce(wanted, args.folder)
         if not args.list:
             make(wanted, args.folder)

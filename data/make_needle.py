@@ -22,11 +22,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import h5py
-import numpy as np
-from command import exit_code, needed, refuse
-from dump_file import Fault
-from evidence import read_evidence
+from command import exit_code, needed, packages, refuse
+
+with packages("make_needle.py"):
+    import h5py
+    import numpy as np
+    from dump_file import kv_group
+    from evidence import read_evidence
+    from fault import Fault
 
 SENTENCE_ENDS = (".", "!", "?", "\n")
 
@@ -146,7 +149,7 @@ def mark(args: argparse.Namespace) -> None:
             if name not in sequences:
                 raise Fault(f"{args.dump}: --sequence: one of {', '.join(sequences)}")
             sequence = dump["sequences"][name]
-            layer = next(iter(sequence["layers"].values()))
+            layer = kv_group(next(iter(sequence["layers"].values())))
             if layer["k"].shape[1] != evidence.tokens:
                 raise Fault(
                     f"{args.dump}: sequence {name} has {layer['k'].shape[1]} tokens and "

@@ -19,6 +19,7 @@ import numpy as np
 import import_arrays
 
 PROGRAM = os.environ["KVBENCH_PROGRAM"]
+DATA = Path(import_arrays.__file__).resolve().parent
 N, D, DV = 64, 16, 6
 
 
@@ -124,8 +125,8 @@ class Options(Importer):
                 (("--sliding-window", "0=5,7=1"), ["--sliding-window", "no layer 7"]),
                 (("--sliding-window", "1=5"), ["no layer 1"]),
                 (("--sliding-window", "0=5,0=6"), ["layer 0 is given twice"]),
-                (("--sliding-window", str(2 ** 63)), ["--sliding-window", "at most"]),
-                (("--sliding-window", "²"), ["--sliding-window", "expected a number"]),
+                (("--sliding-window", str(2 ** 63)), ["--sliding-window", "from 0 to"]),
+                (("--sliding-window", "²"), ["--sliding-window", "expected an integer"]),
                 (("--compression", "99"), ["--compression", "from 0 to 9", "got 99"]),
                 (("--tolerance", "nan"), ["--tolerance"])):
             with self.subTest(options=options):

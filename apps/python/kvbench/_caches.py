@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kvbench._arrays import number, numpy_of, plain, refuse_mask, refuse_masked
 from kvbench._core import Error, version
 
 _FORMAT, _FORMAT_VERSION = "kvbench-cache", 1
@@ -18,10 +19,13 @@ def _column(name: str, given: ArrayLike | None, rows: int, kind: type) -> NDArra
     """An array [rows] of integers or finite numbers; None for None."""
     if given is None:
         return None
-    array = np.asarray(given)
+    refuse_masked(name, given)
+    array = numpy_of(name, given, integers=True) if kind is float else np.asarray(given)
     if array.shape != (rows,):
         raise Error(f"{name}: must have shape [{rows}], one per token, got {list(array.shape)}")
     if kind is int:
+        if array.dtype == np.bool_:
+            refuse_mask(name, array, "rows" if name in ("begin", "end") else f"{name}s")
         if array.size > 0 and not np.issubdtype(array.dtype, np.integer):
             raise Error(f"{name}: must be integers, got {array.dtype}")
         if np.any((array < -(2**31)) | (array >= 2**31)):
@@ -36,7 +40,7 @@ def _vectors(name: str, given: ArrayLike | None, rows: int) -> NDArray[Any] | No
     """An array [rows, columns] of finite numbers, of the type that was given."""
     if given is None:
         return None
-    array = np.asarray(given)
+    array = numpy_of(name, given)
     if array.ndim != 2 or array.shape[0] != rows:
         raise Error(f"{name}: must have shape [{rows}, columns], got {list(array.shape)}")
     if array.dtype not in (np.float16, np.float32, np.float64):
@@ -76,6 +80,7 @@ class Cache:
         end: ArrayLike | None = None,
         head: ArrayLike | None = None,
     ) -> None:
+        refuse_masked("token", token)
         tokens = np.atleast_1d(np.asarray(token))
         if tokens.ndim != 1:
             raise Error(f"token: must have one dimension, got {tokens.ndim}")
@@ -84,6 +89,9 @@ class Cache:
         if (weight_numerator is None) != (weight_denominator is None):
             raise Error("weight_numerator, weight_denominator: one is given alone; give both")
         rows = len(tokens)
+        alone = all(each is None for each in (key, value, begin, end, head))
+        if tokens.dtype == np.bool_ or alone:  # rows that nothing else tells apart
+            refuse_mask("token", tokens)
         columns: dict[str, NDArray[Any] | None] = {
             "token": _column("token", tokens, rows, int),
             "weight": _column("weight", weight, rows, float),
@@ -151,6 +159,7 @@ class Cache:
             import h5py
         except ImportError as missing:
             raise ImportError("Cache.save needs h5py; pip install 'kvbench[caches]'") from missing
+        layer, head, prompt_tokens = (number(each) for each in (layer, head, prompt_tokens))
         if decode not in ("append", "given"):
             raise Error(f'decode: must be "append" or "given", got {decode!r}')
         if not sequence or "/" in sequence:
@@ -201,7 +210,7 @@ class Cache:
         be the same."""
         wanted = {"format": _FORMAT, "method": method}
         if params is not None:
-            wanted["params"] = json.dumps(params, sort_keys=True)
+            wanted["params"] = json.dumps(params, sort_keys=True, default=plain)
         if len(file) == 0 and len(file.attrs) == 0:
             file.attrs.update(wanted)
             file.attrs["format_version"] = np.int64(_FORMAT_VERSION)

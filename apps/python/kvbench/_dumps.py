@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvbench import _core
+
+
+def _named(every: Iterable[Any]) -> str:
+    return ", ".join(map(repr, every))
 
 
 class Layer:
@@ -112,6 +116,8 @@ class Sequence(Mapping[int, Layer]):
         """Tokens of the prompt, if the dump says so."""
 
     def __getitem__(self, layer: int) -> Layer:
+        if layer not in self._layers:
+            raise KeyError(f"sequence {self.name} has no layer {layer!r}; it has {_named(self)}")
         return Layer(self._dump, self, self._layers[layer])
 
     def __iter__(self) -> Iterator[int]:
@@ -143,6 +149,8 @@ class Dump(Mapping[str, Sequence]):
         return self._file.fingerprint()
 
     def __getitem__(self, sequence: str) -> Sequence:
+        if sequence not in self._sequences:
+            raise KeyError(f"{self.path} has no sequence {sequence!r}; it has {_named(self)}")
         return Sequence(self, self._sequences[sequence])
 
     def __iter__(self) -> Iterator[str]:

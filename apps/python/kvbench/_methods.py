@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kvbench._arrays import number
 from kvbench._caches import Cache
 from kvbench._core import Error
 from kvbench._listing import algorithms
@@ -22,6 +23,17 @@ _Class = TypeVar("_Class", bound=type)
 
 _RESERVED = ("source", "uses_seed")
 _PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))
+
+
+# What dataclasses put into a class.
+_DATACLASS = (
+    *("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__replace__"),
+    *("__lt__", "__le__", "__gt__", "__ge__", "__match_args__", "__dataclass_fields__"),
+    "__dataclass_params__",
+)
+
+
+_MADE: dict[str, str] = {}  # classes by id
 
 
 class Kept(Cache):
@@ -128,14 +140,27 @@ def method(cls: _Class) -> _Class:
     if any(name in (each["id"], *each["aliases"]) for each in known):
         raise Error(f"{cls.__name__}: {name} is an algorithm of kvbench; rename the class")
     source = _source_hash(cls)  # before there are generated functions
-    made: Any = dataclasses.dataclass(frozen="step" not in decides)(cls)
+    made: Any = cls
+    if not _is_dataclass_itself(cls):  # a second one would find the methods of the first in place
+        made = dataclasses.dataclass(frozen="step" not in decides)(cls)
     for field in dataclasses.fields(made):
         if field.name in _RESERVED:
             remedy = "write it without a type" if field.name == "uses_seed" else "rename it"
             raise Error(f"{cls.__name__}.{field.name}: cannot be a field; {remedy}")
     made._kvbench_id = name
     made._kvbench_source = source
+    _MADE[name] = cls.__name__
     return made
+
+
+def classes_called(name: str) -> str:
+    """The class that was made the method `name`; empty for none."""
+    return _MADE.get(name, "")
+
+
+def _is_dataclass_itself(cls: type) -> bool:
+    """Not only derived from one."""
+    return "__dataclass_fields__" in vars(cls)
 
 
 def is_method(given: Any) -> bool:
@@ -154,12 +179,21 @@ def _code_text(code: CodeType) -> str:
     return repr((code.co_name, code.co_code, code.co_names, constants))
 
 
+def _is_generated(member: Any) -> bool:
+    """Whether a function is one that dataclasses made: no file has its text."""
+    code = getattr(inspect.unwrap(member), "__code__", None) if callable(member) else None
+    return code is not None and code.co_filename == "<string>" or not callable(member)
+
+
 def _source_hash(cls: type) -> str:
     """Of its functions' text (compiled, if there is none) and its constants, inherited ones too."""
     texts = []
     for each in cls.__mro__[:-1]:
         fields = inspect.get_annotations(each)
+        made = _DATACLASS if each is cls and _is_dataclass_itself(each) else ()
         for name, member in sorted(vars(each).items()):
+            if name in made and _is_generated(member):
+                continue
             function: Any = member.fget if isinstance(member, property) else member
             function = inspect.unwrap(getattr(function, "__func__", function))
             if inspect.isfunction(function):
@@ -198,8 +232,7 @@ def _parameter(cls: type, field: dataclasses.Field[Any], types: dict[str, Any]) 
 
 def _checked(cls: type, name: str, row: dict[str, Any], value: Any) -> Any:
     """A field's value as JSON has it."""
-    if isinstance(value, np.generic):
-        value = value.item()
+    value = number(value)
     kind = row["kind"]
     if kind == "real" and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)

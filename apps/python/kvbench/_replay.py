@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import warnings
 from pathlib import Path
 from typing import Any, overload
 
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvbench import _core
+from kvbench._arrays import array_of, number, numpy_of, plain, refuse_mask
 from kvbench._asking import MethodTable, method_table, prompt_of
 from kvbench._dumps import Layer
 from kvbench._listing import algorithms
@@ -82,26 +85,6 @@ class Replay:
         )
 
 
-def _plain(value: Any) -> Any:
-    """NumPy's numbers and arrays as Python's, for JSON."""
-    if isinstance(value, (np.generic, np.ndarray)):
-        return value.tolist()
-    if isinstance(value, range):
-        return list(value)
-    raise _core.Error(f"{_PLACE}: {value!r} is not a value that a parameter can have")
-
-
-def _array(given: Any) -> Any:
-    """What the extension reads: a NumPy array, or what has __dlpack__ (torch's tensors)."""
-    if hasattr(given, "detach"):  # a tensor may require gradients, and is not exported then
-        given = given.detach()
-    if not isinstance(given, np.ndarray):
-        return given if hasattr(given, "__dlpack__") else np.asarray(given, dtype=np.float64)
-    if given.dtype.name == "bfloat16":  # of ml_dtypes: the upper half of a float32
-        return (given.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    return given if given.dtype.isnative else given.astype(given.dtype.newbyteorder("="))
-
-
 def _layer_prompts(made: Any, source: Layer, tokens: int | None, prompt: Prompt) -> list[Prompt]:
     """Of all KV heads of the layer, cut as `prompt`."""
     p, rows = len(prompt.k), prompt.q.shape[1]
@@ -165,19 +148,37 @@ def _arrays(tensors: list[Any], value_in_key: int | None) -> tuple[Any, Any, Any
     """q, k and v for the extension; v is columns of k where values lie there."""
     q, k, v = tensors
     if value_in_key is None:
-        return _array(q), _array(k), _array(v)
+        return _floats("q", q), _floats("k", k), _floats("v", v)
     if v is not None:
         raise _core.Error(f"{_PLACE}: value_in_key says that values are columns of k; v is None")
-    keys = _array(k)
+    keys = _floats("k", k)
     if not 1 <= value_in_key <= keys.shape[-1]:
         raise _core.Error(
             f"{_PLACE}: value_in_key must be from 1 to {keys.shape[-1]}, got {value_in_key}"
         )
-    return _array(q), keys, keys[..., :value_in_key]
+    return _floats("q", q), keys, keys[..., :value_in_key]
 
 
-def _numbers(given: Any) -> list[float]:
-    return [] if given is None else np.asarray(_array(given), dtype=np.float64).ravel().tolist()
+def _floats(name: str, given: Any) -> Any:
+    """An array for the extension; lists are float64."""
+    made = array_of(f"{_PLACE}: {name}", given)
+    is_list = isinstance(made, np.ndarray) and not isinstance(given, np.ndarray)
+    return made.astype(np.float64) if is_list else made
+
+
+def _numbers(name: str, given: Any) -> list[float]:
+    if given is None:
+        return []
+    return numpy_of(f"{_PLACE}: {name}", given, integers=True).astype(np.float64).ravel().tolist()
+
+
+def _rows(given: Any) -> Any:
+    """As a sweep has them; a mask in place of row numbers is refused."""
+    if isinstance(given, dict):
+        return {name: _rows(each) for name, each in given.items()}
+    if isinstance(given, (list, tuple, np.ndarray)) and np.ndim(given) > 0:
+        refuse_mask(f"{_PLACE}: rows", np.asarray(given), "rows")
+    return number(given)
 
 
 def _of_group(by_head: list[float] | None, layer: Layer, head: int) -> list[float]:
@@ -187,7 +188,7 @@ def _of_group(by_head: list[float] | None, layer: Layer, head: int) -> list[floa
 
 
 def _written(name: str, value: Any) -> str:
-    return f"{name}={_plain(value) if isinstance(value, (np.generic, np.ndarray)) else value!r}"
+    return f"{name}={plain(value) if isinstance(value, (np.generic, np.ndarray)) else value!r}"
 
 
 def _refuse_window(algorithm: str, params: dict[str, Any]) -> None:
@@ -202,6 +203,16 @@ def _refuse_window(algorithm: str, params: dict[str, Any]) -> None:
                 f"{_PLACE}: window is not a parameter of {algorithm}; the sliding window of the "
                 "layer is sliding_window"
             )
+
+
+def _warn_of_layers(algorithm: str, params: dict[str, Any], n_layers: int) -> None:
+    """Budgets of a pyramid are those of a layer among n_layers."""
+    if "pyramid" in algorithm or params.get("pyramid"):
+        warnings.warn(
+            f"{_PLACE}: n_layers is taken as {n_layers}, and {algorithm} divides its budget by it; "
+            "give the number of the model's layers",
+            stacklevel=3,
+        )
 
 
 @overload
@@ -326,6 +337,18 @@ def replay(
     cannot run on this stream, and numbers that overflow. The interpreter's lock is free meanwhile,
     Ctrl-C stops it, and calls from several threads run one after the other.
     """
+    params = {name: number(value) for name, value in params.items()}
+    head, tokens, seed, element_bytes, threads, prompt = (
+        number(each) for each in (head, tokens, seed, element_bytes, threads, prompt)
+    )
+    scale, sliding_window, softcap, causal, attention_chunk, value_in_key, layer, n_layers = (
+        number(each)
+        for each in (
+            *(scale, sliding_window, softcap, causal),
+            *(attention_chunk, value_in_key, layer, n_layers),
+        )
+    )
+    rows = _rows(rows)
     given = {
         "scale": scale,
         "sliding_window": sliding_window,
@@ -380,14 +403,14 @@ def replay(
             "scale": arrays[1].shape[-1] ** -0.5 if scale is None else scale,
             "window": sliding_window or 0,
             "softcap": softcap or 0.0,
-            "sinks": _numbers(sink_logits),
-            "alibi_slopes": _numbers(alibi_slopes),
+            "sinks": _numbers("sink_logits", sink_logits),
+            "alibi_slopes": _numbers("alibi_slopes", alibi_slopes),
             "causal": causal is None or bool(causal),
             "chunk": attention_chunk or 0,
             "value_in_key": value_in_key is not None,
             "rope": rope,
             "fingerprint": "",
-            "wo_v_l1": None if wo_v_l1 is None else _array(wo_v_l1),
+            "wo_v_l1": None if wo_v_l1 is None else _floats("wo_v_l1", wo_v_l1),
         }
         place = "q, k, v" if wo_v_l1 is None else "q, k, v, wo_v_l1=.."
     else:
@@ -404,6 +427,8 @@ def replay(
         algorithm, params = algorithm._kvbench_id, parameters(algorithm)
     else:
         _refuse_window(algorithm, params)
+        if len(data) == 4 and n_layers is None:
+            _warn_of_layers(algorithm, params, stream["n_layers"])
         if algorithm == "given" and "file" in params:
             params["file"] = str(Path(params["file"]).absolute())
     sweep: dict[str, Any] = {
@@ -428,6 +453,26 @@ def replay(
     )
 
 
+# Where a sweep says what a keyword does.
+_KEYWORDS = {
+    r"/algorithms/0/params/(\w+)": r"\1",
+    r"/algorithms/0/algorithm|/algorithms/0": "algorithm",
+    r"/replay/prompt_tokens": "prompt",
+    r"/evaluate/rows": "rows",
+    r"/seeds/0": "seed",
+    r"/memory/element_bytes": "element_bytes",
+    r"/storage/0": "storage",
+    r" of sequence +of arrays": "",
+}
+
+
+def _by_keyword(text: str) -> str:
+    """A message of a sweep with this function's keywords in place of the sweep's members."""
+    for member, keyword in _KEYWORDS.items():
+        text = re.sub(member, keyword, text)
+    return text
+
+
 def _replayed(
     arrays: tuple[Any, Any, Any],
     stream: dict[str, Any],
@@ -441,20 +486,24 @@ def _replayed(
     rope = stream.pop("rope")
     if rope is not None:
         frequencies, layout = rope
+        frequencies = _numbers("rope", frequencies)
         if layout not in ("half", "interleaved"):
             raise _core.Error(f"{_PLACE}: rope: must be half or interleaved, got {layout!r}")
-        rope = ([float(each) for each in frequencies], layout == "interleaved")
-    text, scored, outputs, token, begin, end = _core.replay(
-        *arrays,
-        **stream,
-        rope=rope,
-        head=head,
-        sweep=json.dumps(sweep, default=_plain),
-        place=_PLACE,
-        repro=repro,
-        threads=threads or 0,
-        methods=methods,
-    )
+        rope = (frequencies, layout == "interleaved")
+    try:
+        text, scored, outputs, token, begin, end = _core.replay(
+            *arrays,
+            **stream,
+            rope=rope,
+            head=head,
+            sweep=json.dumps(sweep, default=plain),
+            place=_PLACE,
+            repro=repro,
+            threads=threads or 0,
+            methods=methods,
+        )
+    except _core.Error as error:
+        raise _core.Error(_by_keyword(str(error))) from None
     record = json.loads(text)
     if record["status"] != "ok":
         raise _core.Error(f"{_PLACE}: {record['key']['algorithm']}: {record['reason']}")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from kvbench import _core
+from kvbench._arrays import number, plain
 from kvbench._asking import method_tables
+from kvbench._methods import classes_called
 
 _FAILED_CELLS = 3  # exit codes of the program
 _DONE = (0, _FAILED_CELLS)
@@ -91,7 +94,7 @@ def _written(sweep: dict[str, Any], out: Path) -> Path:
         document["algorithms"] = [_found_from_here(entry) for entry in document["algorithms"]]
     out.mkdir(parents=True, exist_ok=True)
     path = out / "sweep.json"
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(document, indent=1, default=plain) + "\n", encoding="utf-8")
     return path
 
 
@@ -143,7 +146,7 @@ def run(
         ("--memory-limit", memory_limit),
     ):
         if given is not None:
-            words += [option, str(given)]
+            words += [option, str(number(given))]
     for option, wanted in (
         ("--fresh", fresh),
         ("--retry-failed", retry_failed),
@@ -152,7 +155,16 @@ def run(
     ):
         if wanted:
             words.append(option)
-    code = _core.run(words, method_tables("kvbench.run", methods))
+    try:
+        code = _core.run(words, method_tables("kvbench.run", methods))
+    except _core.Error as error:
+        unknown = re.search(r"unknown algorithm (\w+)", str(error))
+        names = classes_called(unknown[1]) if unknown else ""
+        if not names:
+            raise
+        raise _core.Error(
+            f"kvbench.run: {unknown[1]} is a method of this program; give methods=[{names}]"
+        ) from error
     if code not in _DONE:
         raise RuntimeError(f"kvbench run ended with exit code {code}; what it printed says why")
     return Results(folder / "results.json")

@@ -1,0 +1,102 @@
+"""Numbers that people bring, as NumPy's and Python's own."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvbench._core import Error
+
+
+def plain(value: Any) -> Any:
+    """NumPy's numbers and arrays as Python's, and paths as text, for JSON."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    if isinstance(value, range):
+        return list(value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise Error(f"kvbench: {value!r} is not a value that a parameter can have")
+
+
+def number(value: Any) -> Any:
+    """A number of NumPy, or an array of one without dimensions, as Python's; others as they are."""
+    is_array = isinstance(value, np.ndarray) and value.ndim == 0
+    return value.item() if is_array or isinstance(value, np.generic) else value
+
+
+def _short(name: str) -> str:
+    """The variable at the end of a place."""
+    return name.rpartition(": ")[2]
+
+
+def refuse_masked(name: str, given: Any) -> None:
+    """Masked elements would be used as if they were not masked."""
+    if not isinstance(given, np.ma.MaskedArray):
+        return
+    masked = int(np.count_nonzero(np.ma.getmaskarray(given)))
+    if masked:
+        raise Error(
+            f"{name}: {masked} of its {given.size} elements are masked, and would be used as if "
+            f"they were not; leave out what is masked, or give {_short(name)}.filled(0)"
+        )
+
+
+def array_of(name: str, given: Any, integers: bool = False) -> Any:
+    """A NumPy array of one of its own types, or what has __dlpack__ (torch's tensors). bfloat16 and
+    types of 8 bits, of ml_dtypes or of torch, become the float32 of the same value. `integers`:
+    short ones are numbers, where they could not be the bits of floats."""
+    refuse_masked(name, given)
+    if hasattr(given, "detach"):  # a tensor may require gradients, and is not exported then
+        given = given.detach()
+        return given.float() if str(given.dtype).startswith("torch.float8") else given
+    if not isinstance(given, np.ndarray):
+        if hasattr(given, "__dlpack__"):
+            return given
+        given = np.asarray(given)
+        refuse_masked(name, given)
+    given = np.asarray(given)  # without subclasses
+    dtype, own = given.dtype, _short(name)
+    if dtype.type.__module__ == "ml_dtypes":
+        return given.astype(np.float32)
+    if dtype.kind in "iu" and integers:
+        return given
+    if dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2:
+        # Two bytes without a type: bfloat16, as np.load gives it back.
+        return (given.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    if dtype.kind in "iu" and dtype.itemsize == 2:
+        raise Error(
+            f"{name}: has elements of {dtype}; if they are the bits of bfloat16, give "
+            f"({own}.view(np.uint16).astype(np.uint32) << 16).view(np.float32), else "
+            f"{own}.astype(np.float64)"
+        )
+    if dtype.kind == "V" or (dtype.kind in "iu" and dtype.itemsize == 1):
+        raise Error(
+            f"{name}: has elements of {dtype}; convert them to float32, with ml_dtypes where they "
+            f"are of 8 bits: {name}.view(ml_dtypes.float8_e4m3fn).astype(np.float32)"
+        )
+    return given if dtype.isnative else given.astype(dtype.newbyteorder("="))
+
+
+def numpy_of(name: str, given: Any, integers: bool = False) -> NDArray[Any]:
+    """As `array_of`, in NumPy whatever the library."""
+    made = array_of(name, given, integers)
+    if hasattr(made, "detach"):
+        made = made.float() if str(made.dtype) == "torch.bfloat16" else made
+    made = np.asarray(made)
+    return made if made.dtype.type.__module__ == "numpy" else array_of(name, made)
+
+
+def refuse_mask(name: str, given: NDArray[Any], what: str = "tokens") -> None:
+    """Truth values, and zeros and ones alone, are a mask, not the numbers of `what`."""
+    is_mask = given.dtype == np.bool_ or (
+        given.dtype.kind in "iu" and given.size > 2 and bool(np.isin(given, (0, 1)).all())
+    )
+    if is_mask:
+        raise Error(
+            f"{name}: is a mask of {given.size} elements, and numbers of {what} are expected; give "
+            f"np.flatnonzero({_short(name)})"
+        )

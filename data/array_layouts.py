@@ -1,0 +1,325 @@
+"""Named arrays as the tensors of layers: which array is which, in what order its dimensions are,
+batches, padding, and heads that were repeated."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from array_files import BITS, SMALL_FLOATS
+from fault import Fault
+from import_options import LARGEST_LAYER
+
+MOST_HEADS = 8192  # of a tensor, as the program has it
+Held = tuple[Mapping, str]  # a file and an array's name within it
+TENSORS = {
+    **dict.fromkeys(("q", "query", "queries"), "q"),
+    **dict.fromkeys(("k", "key", "keys", "key_cache"), "k"),
+    **dict.fromkeys(("v", "value", "values", "value_cache"), "v"),
+    "out": "out",
+}
+# Arrays that are not [heads, tokens, columns]: their number of dimensions.
+FURTHER = {"sinks": 1, "alibi_slopes": 1, "residual_norm": 1, "wo": 3}
+# Facts of a layer that an array beside it says, in place of an option.
+FACTS = (
+    *("inv_freq", "scale", "sliding_window", "logit_softcap", "chunk", "value_in_key"),
+    *("kv_layer", "rope_theta", "rope_attention_scaling"),
+)
+NAMES = {
+    **TENSORS,
+    **dict.fromkeys(("s_aux", "sinks"), "sinks"),
+    **{name: name for name in (*FURTHER, *FACTS)},
+}
+PATTERN = re.compile(
+    r"(?:(?:(?P<sequence>(?!layers?[/.])[^/.]+)[/.])?"
+    r"(?:layers?[/.])?(?P<layer>\d+)[/.])?(?P<tensor>[A-Za-z_]+)"
+)
+# A list by layer, as torch.save writes it: q/0, q/1; and caches of pairs.
+LISTED = re.compile(r"(?P<tensor>[A-Za-z_]+)[/.](?P<layer>\d+)")
+PAIRS = re.compile(r"past_key_values?[/.](?P<layer>\d+)[/.](?P<place>[01])")
+MASK = (
+    "a mask of its own (it knows causal attention, windows, chunks and no mask; attention_mask [n] "
+    "or [B, n] of 0 and 1 says which tokens are padding)"
+)
+QUANTISED = ("q_scale", "k_scale", "v_scale")
+REFUSED = {
+    "alibi": "ALiBi's bias (it knows the slopes, as alibi_slopes)",
+    "position_bias": "a relative bias",
+    "attention_bias": "a bias of the logits",
+    "bias": "a bias of the logits",
+    **dict.fromkeys(("mask", "causal_mask", "key_padding_mask", "padding_mask"), MASK),
+}
+
+
+@dataclass
+class Found:
+    """Where the arrays of one sequence, or of a batch of them, are."""
+
+    layers: dict[int, dict[str, Held]] = field(default_factory=dict)
+    token_ids: Held | None = None
+    attention_mask: Held | None = None
+
+
+def sort_arrays(files: dict[Path, Mapping], layer: int) -> tuple[dict[str, Found], Held | None]:
+    """The arrays by sequence, and the inv_freq of all layers if there is one."""
+    sequences: dict[str, Found] = {}
+    inv_freq = None
+    for path, arrays in files.items():
+        for name in arrays:
+            last = re.split(r"[/.]", name)[-1]
+            if last in REFUSED:
+                raise Fault(f"{path}: {name}: {REFUSED[last]}, which the dump format cannot hold")
+            if last in QUANTISED:
+                raise Fault(
+                    f"{path}: {name}: is a scale of quantised numbers; multiply {last[0]} with it, "
+                    "in float32, and leave it out"
+                )
+            if last in ("token_ids", "attention_mask"):
+                sequence = name.removesuffix(last).strip("/.") or "0"
+                found = sequences.setdefault(sequence, Found())
+                if getattr(found, last) is not None:
+                    raise Fault(f"{path}: {name}: sequence {sequence} has its {last} already")
+                setattr(found, last, (arrays, name))
+                continue
+            if name == "inv_freq":
+                inv_freq = (arrays, name)
+                continue
+            sequence, number, tensor = _place(name, layer)
+            if tensor is None:
+                raise Fault(
+                    f"{path}: {name}: no name of an array that is known; q, k, v, out, "
+                    f"token_ids, attention_mask, {', '.join((*FURTHER, *FACTS))}, after <layer>/ "
+                    "or <sequence>/<layer>/"
+                )
+            if number > LARGEST_LAYER:
+                raise Fault(f"{path}: {name}: expected a layer of at most {LARGEST_LAYER}")
+            place = sequences.setdefault(sequence, Found()).layers.setdefault(number, {})
+            if tensor in place:
+                raise Fault(f"{path}: {name}: layer {number} has its {tensor} already")
+            place[tensor] = (arrays, name)
+    return sequences, inv_freq
+
+
+def _place(name: str, layer: int) -> tuple[str, int, str | None]:
+    """Sequence, layer and tensor that a name means; no tensor for an unknown name."""
+    if match := PAIRS.fullmatch(name):
+        return "0", int(match["layer"]), "kv"[int(match["place"])]
+    if (match := LISTED.fullmatch(name)) and match["tensor"] in NAMES:
+        return "0", int(match["layer"]), NAMES[match["tensor"]]
+    match = PATTERN.fullmatch(name)
+    if match is None or match["tensor"] not in NAMES:
+        return "0", layer, None
+    number = int(match["layer"]) if match["layer"] else layer
+    return match["sequence"] or "0", number, NAMES[match["tensor"]]
+
+
+@dataclass
+class Tensors:
+    """Of one layer: q [B, Hq, Nq, d], k [B, Hkv, n, d], v, out; the types of their elements; and
+    arrays of other shapes."""
+
+    rows: dict[str, np.ndarray]
+    types: dict[str, str]
+    further: dict[str, np.ndarray]
+
+    @property
+    def batch(self) -> int:
+        return len(self.rows["q"])
+
+
+def read_tensors(place: str, held: dict[str, Held], order: str | None) -> Tensors:
+    """The tensors of a layer; `out` last, as its layout is read off the others' shapes."""
+    found = Tensors({}, {}, {})
+    for name in ("q", "k", "v"):
+        if name in held:
+            file, key = held[name]
+            array, found.types[name] = file[key]
+            found.rows[name] = _heads_first(key, array, order)
+    for name, dimensions in FURTHER.items():
+        if name in held:
+            file, key = held[name]
+            found.further[name] = _further(key, file[key][0], dimensions)
+    batches = {name: len(array) for name, array in found.rows.items()}
+    if len(set(batches.values())) > 1:
+        raise Fault(
+            f"{place}: {', '.join(f'{name} has a batch of {b}' for name, b in batches.items())}; "
+            "give all the same sequences"
+        )
+    if "out" in held and "q" in found.rows:
+        file, key = held["out"]
+        array, found.types["out"] = file[key]
+        values = found.rows.get("v")
+        dv = values.shape[3] if values is not None else None
+        found.rows["out"] = _out(key, array, order, found.rows["q"].shape[:2], dv)
+    return found
+
+
+def _floating(place: str, array: np.ndarray, wanted: str) -> None:
+    if array.dtype.kind == "f" and 0 not in array.shape:
+        return
+    told = f"{place}: {array.dtype} {list(array.shape)}; floating-point {wanted} is wanted"
+    if array.dtype.kind in "iu" and array.dtype.itemsize <= 2:
+        fitting = [t for t in (*BITS,) if BITS[t] == array.dtype.itemsize]
+        told += f"; if these are the bits of floats, --bits says of which: {', '.join(fitting)}"
+    raise Fault(told)
+
+
+def _heads_first(place: str, array: np.ndarray, order: str | None) -> np.ndarray:
+    """[B, H, rows, columns]"""
+    wanted = "[heads, tokens, columns] or a batch of it"
+    _floating(place, array, wanted)
+    if array.ndim not in (3, 4):
+        flat = "; [tokens, heads d] is reshape(tokens, heads, d) with --order tokens"
+        raise Fault(
+            f"{place}: {array.dtype} {list(array.shape)}; {wanted} is wanted"
+            f"{flat if array.ndim == 2 else ''}"
+        )
+    batch = array[None] if array.ndim == 3 else array
+    return batch.transpose(0, 2, 1, 3) if order == "tokens" else batch
+
+
+def _out(
+    place: str, array: np.ndarray, order: str | None, heads: tuple[int, ...], dv: int | None
+) -> np.ndarray:
+    """[B, Hq, No, dv] of any layout that attention functions return: heads before tokens or behind
+    them, or side by side; told by the number of heads, and by `order` where that is no help."""
+    batch, count = heads
+    _floating(place, array, "[heads, tokens, columns]")
+    if dv is not None and array.shape[-1] == count * dv and count > 1 and array.ndim in (2, 3):
+        array = array.reshape(*array.shape[:-1], count, dv)  # heads side by side
+        order = "tokens"
+    array = array[None] if array.ndim == 3 else array
+    if array.ndim != 4 or len(array) != batch:
+        raise Fault(
+            f"{place}: {array.dtype} {list(array.shape)}; [heads, tokens, columns] is wanted, as q "
+            f"has, for {batch} sequence{'s' if batch > 1 else ''}"
+        )
+    behind = array.shape[2] == count and (order == "tokens" or array.shape[1] != count)
+    return array.transpose(0, 2, 1, 3) if behind else array
+
+
+def _further(place: str, array: np.ndarray, dimensions: int) -> np.ndarray:
+    """One that is not [heads, tokens, columns], in float32 or float64."""
+    if array.ndim != dimensions or array.dtype.kind != "f" or 0 in array.shape:
+        raise Fault(
+            f"{place}: {array.dtype} {list(array.shape)}; expected floating-point numbers of "
+            f"{dimensions} dimension{'s' if dimensions > 1 else ''}"
+        )
+    if not np.isfinite(array).all():
+        raise Fault(f"{place}: expected finite numbers")
+    return array.astype(np.float64 if array.dtype == np.float64 else np.float32)
+
+
+def stored_type(types: set[str]) -> str:
+    """The smallest type of a dump that holds numbers of all of these exactly."""
+    wide = types - SMALL_FLOATS.keys()
+    if not wide:
+        return "float16"
+    if len(wide) == 1 and wide <= {"float16", "bfloat16", "float32"}:
+        return next(iter(wide))
+    return "float32" if wide <= {"float16", "bfloat16", "float32"} else "float64"
+
+
+def tokens_of(
+    place: str, mask: np.ndarray, index: int, batch: int, tokens: int
+) -> tuple[int, int]:
+    """First and end of the tokens that an attention mask [n] or [B, n] has 1 for."""
+    row = mask[index] if mask.shape == (batch, tokens) else mask
+    if row.shape != (tokens,) or (row is mask and batch > 1) or not np.isin(row, (0, 1)).all():
+        raise Fault(f"{place}: {mask.dtype} {list(mask.shape)}: {MASK}; here n is {tokens}")
+    seen = np.flatnonzero(row)
+    if len(seen) == 0:
+        raise Fault(f"{place}: expected 1 for each token and 0 for padding, got zeros alone")
+    if seen[-1] - seen[0] + 1 != len(seen):
+        raise Fault(
+            f"{place}: expected the 1s of a sequence side by side, got {len(seen)} of them with "
+            "zeros between; leave these tokens out of all arrays"
+        )
+    return int(seen[0]), int(seen[-1]) + 1
+
+
+def cut(array: np.ndarray, tokens: int, first: int, end: int) -> np.ndarray:
+    """Rows [H, R, ..] or [R] of the last R of `tokens` positions, cut to [first, end)."""
+    axis = 1 if array.ndim == 3 else 0
+    before = tokens - array.shape[axis]
+    rows = slice(max(first - before, 0), max(end - before, 0))
+    return array[:, rows] if axis else array[rows]
+
+
+def refuse_padding(place: str, k: np.ndarray, v: np.ndarray) -> None:
+    """Fault where the first or last tokens have keys and values of zeros in every head."""
+    seen = np.flatnonzero(k.any((0, 2)) | v.any((0, 2)))
+    n = k.shape[1]
+    if len(seen) == 0 or len(seen) == n:
+        return
+    first, end = int(seen[0]), int(seen[-1]) + 1
+    keep = f"--tokens {n} keeps them"
+    if end < n:
+        raise Fault(
+            f"{place}: the last {n - end} of {n} tokens have keys and values of zeros alone, as "
+            f"unused places of a static cache; --tokens {end} cuts them, {keep}"
+        )
+    if first > 0:
+        raise Fault(
+            f"{place}: the first {first} of {n} tokens have keys and values of zeros alone, as "
+            f"padding; an array attention_mask [{n}] with 0 there leaves them out, {keep}"
+        )
+
+
+def one_of_equal_heads(
+    place: str, k: np.ndarray, v: np.ndarray, wanted: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """k and v with the model's KV heads, where they may have been repeated for query heads."""
+    heads = len(k)
+    first: dict[bytes, int] = {}
+    equal = [
+        first.setdefault(hashlib.blake2b(k[h].tobytes() + v[h].tobytes()).digest(), h)
+        for h in range(heads)
+    ]
+    if wanted is None:
+        if len(first) == heads:
+            return k, v
+        each = heads // len(first)
+        beside = all(at == h // each * each for h, at in enumerate(equal))
+        told = f"{place}: only {len(first)} of {heads} KV heads differ from one another"
+        if len(first) == 1:
+            told = f"{place}: all {heads} KV heads are equal"
+        if beside and heads % len(first) == 0:
+            raise Fault(
+                f"{told}: {each} at a time are equal, as after repeat_kv, and memory would be "
+                f"{each} times the model's; --kv-heads {len(first)} keeps one of each, --kv-heads "
+                f"{heads} keeps all"
+            )
+        copy = next(h for h, at in enumerate(equal) if at != h)
+        raise Fault(
+            f"{told}: KV head {copy} is equal to {equal[copy]}; give k and v from before heads are "
+            f"repeated (query head h reads KV head h / (Hq / Hkv)), or --kv-heads {heads} to "
+            "keep all"
+        )
+    each = heads // wanted
+    if heads % wanted or any(equal[h] != equal[h // each * each] for h in range(heads)):
+        raise Fault(
+            f"--kv-heads {wanted}: {place} has {heads} KV heads, which are not {wanted} groups of "
+            f"equal ones; leave it out"
+        )
+    return k[::each], v[::each]
+
+
+def check_order(place: str, q: np.ndarray, k: np.ndarray) -> None:
+    """Fault where heads and tokens look exchanged: q [Hq, Nq, d], k [Hkv, n, d]."""
+    for name, array in (("q", q), ("k", k)):
+        if array.shape[0] > MOST_HEADS:
+            raise Fault(
+                f"{place}: {name} has {array.shape[0]} heads; a dump has at most {MOST_HEADS}"
+            )
+    if k.shape[0] > k.shape[1] or (q.shape[0] >= k.shape[1] and q.shape[0] > q.shape[1]):
+        raise Fault(
+            f"{place}: q {list(q.shape)} and k {list(k.shape)} would be {q.shape[0]} query heads "
+            f"and {k.shape[1]} tokens; say --order tokens for [tokens, heads, d], or --order heads "
+            "if it is so"
+        )

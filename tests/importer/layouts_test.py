@@ -1,0 +1,369 @@
+"""Arrays as people have them: facts per layer, batches and padding, repeated heads, 16 and 8 bits,
+layers that read another layer's keys. Right values come from attention worked out here."""
+
+import subprocess
+import sys
+import unittest
+
+import h5py
+import numpy as np
+
+from import_arrays_test import DATA, Importer, safetensors
+
+
+def arrays(hq=4, hkv=2, n=48, d=16, seed=0, rows=None):
+    rng = np.random.default_rng(seed)
+    return {"q": rng.standard_normal((hq, rows or n, d)), "k": rng.standard_normal((hkv, n, d)),
+            "v": rng.standard_normal((hkv, n, d))}
+
+
+def attention(given, scale=0.25, window=0, softcap=0.0):
+    """[Hq, Nq, dv], row by row, in float64."""
+    q, k, v = (np.asarray(given[name], np.float64) for name in "qkv")
+    n, rows = k.shape[1], q.shape[1]
+    out = np.empty((*q.shape[:2], v.shape[2]))
+    for h in range(len(q)):
+        g = h // (len(q) // len(k))
+        for r in range(rows):
+            i = n - rows + r
+            seen = slice(max(0, i - window + 1) if window else 0, i + 1)
+            x = scale * k[g, seen] @ q[h, r]
+            x = softcap * np.tanh(x / softcap) if softcap else x
+            p = np.exp(x - x.max())
+            out[h, r] = p @ v[g, seen] / p.sum()
+    return out
+
+
+def floats(given):
+    return {name: np.asarray(array, np.float32) for name, array in given.items()}
+
+
+def proved(given, **terms):
+    """In float32, with out."""
+    held = floats(given)
+    return {**held, "out": attention(held, **terms).astype(np.float32)}
+
+
+def bfloat16(array):
+    """Bits, rounded to nearest even."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def number(bits):
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+class Layouts(Importer):
+    def dump(self, given, *options, scale="0.25"):
+        path = self.taken(self.npz(**given), options=("--fresh", *options), scale=scale)
+        return h5py.File(path)
+
+    def refusal(self, given, *options, scale="0.25"):
+        self.out.unlink(missing_ok=True)
+        code, said = self.call(self.npz(**given), options=options, scale=scale)
+        self.assertEqual(code, 2, said)
+        self.assertEqual(said.count("\n"), 1 + 40 * ("usage:" in said), said)
+        return said
+
+
+class FactsPerLayer(Layouts):
+    def two(self, one=None, other=None, **terms):
+        one, other = one or proved(arrays()), other or proved(arrays(seed=1))
+        return {f"{l}/{name}": array for l, held in ((0, one), (1, other))
+                for name, array in held.items()}
+
+    def test_each_layer_has_its_rotation(self):
+        slow, fast = 1e6 ** (-np.arange(8) / 8), 1e4 ** (-np.arange(8) / 8)
+        given = {**self.two(), "0/inv_freq": fast, "1/inv_freq": slow}
+        options = ("--rope-theta", 1e4, "--rope-layout", "0=half,1=interleaved",
+                   "--rope-attention-scaling", "1,1=1.5")
+        with self.dump(given, *options) as file:
+            layers = file["sequences/0/layers"]
+            np.testing.assert_array_equal(layers["0/rope/inv_freq"], fast)
+            np.testing.assert_array_equal(layers["1/rope/inv_freq"], slow)
+            self.assertEqual(dict(layers["1/rope"].attrs),
+                             {"theta": 1e6, "layout": "interleaved", "attention_scaling": 1.5})
+            self.assertEqual(layers["0/rope"].attrs["layout"], "half")
+            self.assertNotIn("rope", file)
+
+    def test_a_layer_without_rotation_has_none(self):
+        with self.dump(self.two(), "--rope-theta", 100, "--rope-dims", "16,1=0", "--rope-layout",
+                       "half") as file:
+            self.assertIn("rope", file["sequences/0/layers/0"])
+            self.assertNotIn("rope", file["sequences/0/layers/1"])
+            self.assertNotIn("rope", file)
+        given = {**self.two(), "0/inv_freq": np.ones(8)}
+        said = self.refusal(given, "--rope-theta", 100, "--rope-layout", "half")
+        self.assertIn("--rope-dims 1=0", said)
+        self.taken(self.npz(**given), options=("--rope-theta", 100, "--rope-layout", "half",
+                                               "--rope-dims", "1=0"))
+
+    def test_scale_window_and_cap_by_layer(self):
+        given = self.two(proved(arrays(), scale=0.5, window=5),
+                         proved(arrays(seed=1), scale=0.125, softcap=2.0))
+        options = ("--sliding-window", "0=5,1=0", "--logit-softcap", "0,1=2")
+        with self.dump(given, *options, scale="0-0=0.5,1=0.125") as file:
+            told = [dict(layer.attrs) for layer in file["sequences/0/layers"].values()]
+        self.assertEqual([each["scale"] for each in told], [0.5, 0.125])
+        self.assertEqual([each["sliding_window"] for each in told], [5, 0])
+        self.assertEqual([each["logit_softcap"] for each in told], [0.0, 2.0])
+        self.assertIn("differs", self.refusal(given, *options, scale="0=0.125,1=0.5"))
+        self.assertIn("nothing is said of layer 1", self.refusal(given, scale="0=0.5"))
+
+    def test_facts_in_arrays(self):
+        given = self.two(proved(arrays(), window=5), proved(arrays(seed=1)))
+        given |= {"0/sliding_window": np.int64(5)}
+        with self.dump(given) as file:
+            self.assertEqual(file["sequences/0/layers/0"].attrs["sliding_window"], 5)
+            self.assertEqual(file["sequences/0/layers/1"].attrs["sliding_window"], 0)
+        self.assertIn("leave one of them out", self.refusal(given, "--sliding-window", 4))
+        given["0/sliding_window"] = np.float64(5)
+        self.assertIn("expected an integer", self.refusal(given))
+
+    def test_layers_of_unlike_heads_share_nothing_in_silence(self):
+        given = self.two(proved(arrays()), proved(arrays(d=32, seed=1)))
+        said = self.refusal(given)
+        self.assertIn("--scale 0=VALUE,1=VALUE", said)
+        self.assertIn("16 numbers", said)
+        self.dump(given, scale="0=0.25,1=0.25").close()
+        said = self.refusal(given, "--rope-theta", 10, "--rope-dims", 16, "--rope-layout", "half",
+                            scale="0=0.25,1=0.25")
+        self.assertIn("--rope-dims 0=VALUE", said)
+        said = self.refusal({**given, "inv_freq": np.ones(8)}, "--rope-theta", 10, "--rope-layout",
+                            "half", scale="0=0.25,1=0.25")
+        self.assertIn("0/inv_freq", said)
+
+
+class KeysOfAnotherLayer(Layouts):
+    def given(self):
+        one = proved(arrays())
+        q = arrays(seed=5)["q"].astype(np.float32)
+        out = attention({**one, "q": q}).astype(np.float32)
+        return {**{f"0/{name}": array for name, array in one.items()}, "1/q": q, "1/out": out}
+
+    def written(self, given, *options):
+        """Without the program, which the format is new to."""
+        self.out.unlink(missing_ok=True)
+        code, said = self.call(self.npz(**given), options=options)
+        self.assertEqual(code, 0, said)
+        self.assertIn("2 layers agrees", said)
+        with h5py.File(self.out) as file:
+            layer = file["sequences/0/layers/1"]
+            self.assertEqual(set(layer), {"q", "out"})
+            self.assertEqual(layer.attrs["kv_layer"], 0)
+            self.assertEqual(layer.attrs["scale"], 0.25)
+            self.assertEqual(file.attrs["format_version"], 2)
+
+    def test_its_queries_are_stored_alone(self):
+        given = self.given()
+        self.written(given, "--kv-layer", "1=0")
+        self.written({**given, "1/kv_layer": np.int32(0)})
+        self.written({**given, "1/k": given["0/k"], "1/v": given["0/v"]}, "--kv-layer", "1=0")
+
+    def test_what_does_not_fit_is_refused(self):
+        given = self.given()
+        self.assertIn("--kv-layer", self.refusal(given))
+        self.assertIn("no layer 7", self.refusal(given, "--kv-layer", "1=7"))
+        self.assertIn("no keys of its own", self.refusal(given, "--kv-layer", "1=1"))
+        self.assertIn("whose keys it reads",
+                      self.refusal(given, "--kv-layer", "1=0", "--sliding-window", "0=5,1=0"))
+        said = self.refusal({**given, "1/k": given["0/k"] + 1}, "--kv-layer", "1=0")
+        self.assertIn("is another", said)
+        sinks = {**given, "1/sinks": np.ones(4, np.float32)}
+        self.assertIn("sinks or neither", self.refusal(sinks, "--kv-layer", "1=0"))
+        wrong = {**given, "1/out": given["0/out"]}
+        self.assertIn("layers/1: attention", self.refusal(wrong, "--kv-layer", "1=0"))
+
+    def test_copies_are_noticed(self):
+        given = self.given()
+        given |= {"1/k": given["0/k"], "1/v": given["0/v"]}
+        code, said = self.call(self.npz(**given))
+        self.assertEqual(code, 0)
+        self.assertIn("--kv-layer 1=0", said)
+
+
+class Batches(Layouts):
+    def test_each_sequence_of_a_batch_is_its_own(self):
+        pair = [proved(arrays(seed=seed)) for seed in (0, 1)]
+        given = {name: np.stack([each[name] for each in pair]) for name in pair[0]}
+        given["token_ids"] = np.arange(96).reshape(2, 48)
+        with self.dump(given) as file:
+            self.assertEqual(set(file["sequences"]), {"0", "1"})
+            for name, each in zip("01", pair):
+                np.testing.assert_array_equal(file[f"sequences/{name}/layers/0/k"], each["k"])
+            np.testing.assert_array_equal(file["sequences/1/token_ids"], np.arange(48, 96))
+        given["k"] = given["k"][:1]
+        self.assertIn("batch of 1", self.refusal(given))
+
+    def test_padding_is_cut_where_a_mask_says_so(self):
+        whole, short = proved(arrays()), proved(arrays(n=30, seed=1))
+        for side in ("left", "right"):
+            pad = ((0, 0), (18, 0) if side == "left" else (0, 18), (0, 0))
+            padded = {name: np.pad(array, pad, constant_values=9) for name, array in short.items()}
+            given = {name: np.stack([whole[name], padded[name]]) for name in whole}
+            mask = np.ones((2, 48), np.int64)
+            mask[1] = np.pad(np.ones(30), pad[1])
+            ids = np.pad(np.arange(30), pad[1], constant_values=77)
+            with self.dump({**given, "attention_mask": mask,
+                            "token_ids": np.stack([np.arange(48), ids])}) as file:
+                for name, array in short.items():
+                    np.testing.assert_array_equal(file[f"sequences/1/layers/0/{name}"], array)
+                np.testing.assert_array_equal(file["sequences/1/token_ids"], np.arange(30))
+                self.assertEqual(file["sequences/0/layers/0/q"].shape[1], 48)
+            if side == "left":  # later tokens attend to the padding
+                self.assertIn("differs", self.refusal(given))
+        mask[1, 10] = 0
+        self.assertIn("side by side", self.refusal({**given, "attention_mask": mask}))
+        self.assertIn("mask of its own", self.refusal({**given, "attention_mask": mask[:, None]}))
+
+    def test_outputs_in_the_layouts_of_attention_functions(self):
+        held = proved(arrays())
+        behind = held["out"].transpose(1, 0, 2)
+        for out in (behind, behind[None], behind.reshape(48, -1), behind.reshape(1, 48, -1)):
+            given = {**{name: array[None] for name, array in held.items()}, "out": out}
+            with self.dump(given) as file:
+                np.testing.assert_array_equal(file["sequences/0/layers/0/out"], held["out"])
+
+    def test_heads_and_tokens_are_not_exchanged_in_silence(self):
+        same = arrays(hq=4, hkv=4)
+        given = floats({name: array.transpose(1, 0, 2) for name, array in same.items()})
+        self.assertIn("--order tokens", self.refusal(given))
+        with self.dump(given, "--order", "tokens") as file:
+            self.assertEqual(file["sequences/0/layers/0/q"].shape, (4, 48, 16))
+
+    def test_lists_by_layer_and_pairs(self):
+        held = floats(arrays())
+        names = {"q/0": held["q"], "past_key_values/0/0": held["k"],
+                 "past_key_values/0/1": held["v"], "q/3": held["q"], "key_cache/3": held["k"] + 1,
+                 "value_cache/3": held["v"]}
+        with self.dump(names) as file:
+            np.testing.assert_array_equal(file["sequences/0/layers/0/k"], held["k"])
+            np.testing.assert_array_equal(file["sequences/0/layers/3/k"], held["k"] + 1)
+
+    def test_pickles_have_a_remedy(self):
+        for name in ("cache.pkl", "cache.pickle"):
+            self.refused(self.given(name, b"\x80\x04."), words=[name, "np.savez"])
+
+
+class Misread(Layouts):
+    def test_repeated_heads(self):
+        once = arrays(hq=8)
+        given = proved({**once, "k": np.repeat(once["k"], 4, 0), "v": np.repeat(once["v"], 4, 0)})
+        said = self.refusal(given)
+        self.assertIn("only 2 of 8 KV heads differ", said)
+        self.assertIn("4 times", said)
+        with self.dump(given, "--kv-heads", 2) as file:
+            np.testing.assert_array_equal(file["sequences/0/layers/0/k"],
+                                          once["k"].astype(np.float32))
+        with self.dump(given, "--kv-heads", 8) as file:
+            self.assertEqual(len(file["sequences/0/layers/0/k"]), 8)
+        self.assertIn("not 4 groups", self.refusal(floats(arrays(hq=8, hkv=8)), "--kv-heads", 4))
+        tiled = floats({**once, "k": np.tile(once["k"], (4, 1, 1)),
+                        "v": np.tile(once["v"], (4, 1, 1))})
+        self.assertIn("KV head 2 is equal to 0", self.refusal(tiled))
+        only_keys = floats({**arrays(hq=8, hkv=8), "k": np.repeat(once["k"], 4, 0)})
+        self.dump(only_keys).close()
+
+    def test_unused_places_of_a_static_cache(self):
+        held = proved(arrays(n=30))
+        pad = ((0, 0), (0, 18), (0, 0))
+        given = {**held, "k": np.pad(held["k"], pad), "v": np.pad(held["v"], pad)}
+        said = self.refusal(given)
+        self.assertIn("the last 18 of 48 tokens", said)
+        self.assertIn("--tokens 30", said)
+        with self.dump(given, "--tokens", 30) as file:
+            np.testing.assert_array_equal(file["sequences/0/layers/0/k"], held["k"])
+        del given["out"]
+        self.dump(given, "--tokens", 48).close()
+        ahead = floats(arrays())
+        ahead["k"][:, :5] = ahead["v"][:, :5] = 0
+        self.assertIn("attention_mask", self.refusal(ahead))
+
+    def test_what_is_guessed_and_what_is_written_is_said(self):
+        _, said = self.call(self.npz(**proved(arrays())))
+        self.assertIn("n_layers is taken as 1", said)
+        self.assertIn("4 query heads, 2 KV heads, 48 tokens, d = 16; out of 1 layer agrees", said)
+        self.out.unlink()
+        _, said = self.call(self.npz(**proved(arrays())), options=("--n-layers", 9))
+        self.assertNotIn("taken", said)
+
+
+class ShortFloats(Layouts):
+    def test_bfloat16_without_a_type(self):
+        bits = {name: bfloat16(array) for name, array in arrays().items()}
+        out = attention({name: number(each) for name, each in bits.items()}).astype(np.float32)
+        void = {name: each.view("V2") for name, each in bits.items()}
+        with self.dump({**void, "out": out}) as file:
+            np.testing.assert_array_equal(file["sequences/0/layers/0/k"], bits["k"])
+            self.assertEqual(file["sequences/0/layers/0/k"].attrs["dtype"], "bfloat16")
+        self.assertIn("--bits", self.refusal({**bits, "out": out}))
+        for given in (bits, {name: each.astype(">u2") for name, each in bits.items()}):
+            with self.dump({**given, "out": out}, "--bits", "bfloat16") as file:
+                np.testing.assert_array_equal(file["sequences/0/layers/0/v"], bits["v"])
+
+    def test_eight_bits(self):
+        # e4m3fn: 0x38 is 1, 0xB9 is -1.125, 0x01 is 2^-9, 0x7E is 448; e5m2: 0x3C is 1, 0x7B 57344.
+        codes = np.array([0x38, 0xB9, 0x01, 0x7E] * 4, np.uint8)
+        numbers = np.array([1, -1.125, 2.0**-9, 448] * 4, np.float32)
+        held = floats(arrays(hkv=1, n=8))
+        k = np.tile(codes, (1, 8, 1))
+        file = self.given("in.safetensors", safetensors(
+            {"q": ("F32", held["q"]), "k": ("F8_E4M3", k), "v": ("F32", held["v"])}))
+        with h5py.File(self.taken(file)) as dump:
+            np.testing.assert_array_equal(dump["sequences/0/layers/0/k"], np.tile(numbers, (1, 8, 1)))
+        self.assertIn("--bits", self.refusal({**held, "k": k.view("V1")}))
+        with self.dump({**held, "k": k.view("V1")}, "--bits", "float8_e4m3fn") as dump:
+            np.testing.assert_array_equal(dump["sequences/0/layers/0/k"], np.tile(numbers, (1, 8, 1)))
+        wide = np.tile(np.array([0x3C, 0x7B], np.uint8), 8)
+        with self.dump({**held, "k": np.tile(wide, (1, 8, 1))}, "--bits", "float8_e5m2") as dump:
+            self.assertEqual(set(dump["sequences/0/layers/0/k"][()].ravel()), {1.0, 57344.0})
+        nan = np.full((1, 8, 16), 0x7F, np.uint8)
+        self.assertIn("nan", self.refusal({**held, "k": nan}, "--bits", "float8_e4m3fn"))
+
+    def test_outputs_are_allowed_their_own_rounding_and_no_other_scale(self):
+        for dtype in ("float16", "bfloat16"):
+            for spread in (1.0, 0.25):
+                def to(array, dtype=dtype):
+                    return (array.astype(np.float16) if dtype == "float16"
+                            else bfloat16(array).view("V2"))
+
+                def back(array, dtype=dtype):
+                    return array if dtype == "float16" else number(array.view(np.uint16))
+                given = {name: to(spread * array) for name, array in arrays(n=96).items()}
+                exact = {name: back(array) for name, array in given.items()}
+                for scale in (0.25, 0.2625, 0.2375):
+                    out = to(attention(exact, scale=scale))
+                    for stored in (out, back(out).astype(np.float32)):
+                        with self.subTest(dtype=dtype, scale=scale, spread=spread, stored=stored.dtype):
+                            if scale == 0.25:
+                                self.dump({**given, "out": stored}).close()
+                            else:
+                                said = self.refusal({**given, "out": stored})
+                                self.assertIn("check the scale", said)
+
+    def test_arithmetic_in_sixteen_bits_is_told_from_a_scale(self):
+        rng = np.random.default_rng(7)
+        given = {name: array.astype(np.float16) for name, array in arrays(n=96).items()}
+        exact = attention(given)
+        noisy = (exact * (1 + 2.0**-10 * rng.uniform(-1, 1, exact.shape))).astype(np.float16)
+        self.dump({**given, "out": noisy}).close()
+        worse = (exact * (1 + 2.0**-6 * rng.uniform(-1, 1, exact.shape))).astype(np.float16)
+        self.assertIn("16 bits", self.refusal({**given, "out": worse}))
+
+
+class Packages(unittest.TestCase):
+    def test_without_h5py_programs_end_in_one_line(self):
+        for name in ("import_arrays", "make_needle", "make_dumps", "kvpress_caches",
+                     "export_transformers"):
+            code = ("import runpy, sys; sys.modules['h5py'] = None; sys.argv = ['x', '--help']; "
+                    f"sys.path.insert(0, {str(DATA)!r}); "
+                    f"runpy.run_path({str(DATA / (name + '.py'))!r}, run_name='__main__')")
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                                  timeout=120, check=False)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertRegex(done.stderr, rf"\A{name}\.py: .*h5py.*; (pip install|run it with).*\n\Z")
+
+
+if __name__ == "__main__":
+    unittest.main()

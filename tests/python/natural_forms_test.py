@@ -1,0 +1,156 @@
+"""Forms in which people have numbers: NumPy's scalars, masked arrays, bfloat16, masks, paths; and
+what errors name."""
+
+import dataclasses
+import tempfile
+import unittest
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+import kvbench as kb
+
+N, D, P = 64, 16, 32
+
+
+def arrays():
+    rng = np.random.default_rng(4)
+    return (rng.standard_normal((2, N, D)), rng.standard_normal((N, D)),
+            rng.standard_normal((N, D)))
+
+
+def bfloat16_bits(array):
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+class Forms(unittest.TestCase):
+    def refused(self, *words, what=kb.Error, call=kb.replay, given=None, **keywords):
+        with self.assertRaises(what) as caught:
+            call(*(given if given is not None else (*arrays(), "window")), **keywords)
+        for word in words:
+            self.assertIn(word, str(caught.exception))
+
+    def test_numpys_numbers_are_numbers(self):
+        plain = kb.replay(*arrays(), "window", budget=16, prompt=P, scale=0.25, layer=3, n_layers=8,
+                          sliding_window=40, seed=3, rows={"last": 4}, threads=1)
+        numpys = kb.replay(*arrays(), "window", budget=np.int64(16), prompt=np.int32(P),
+                           scale=np.float32(0.25), layer=np.int64(3), n_layers=np.array(8),
+                           sliding_window=np.int64(40), seed=np.uint8(3), causal=np.bool_(True),
+                           head=np.int16(0), softcap=np.float64(0), attention_chunk=np.int64(0),
+                           rows={"last": np.int64(4)}, threads=np.int64(1))
+        np.testing.assert_array_equal(plain.outputs, numpys.outputs)
+        self.assertEqual(plain.record["key"], numpys.record["key"])
+
+    def test_a_sweep_of_numpys_numbers_and_paths(self):
+        dump = Path(__file__).resolve().parents[2] / "data/clusterable.h5"
+        with tempfile.TemporaryDirectory() as folder:
+            found = kb.run({"dumps": [dump], "algorithms": [
+                {"algorithm": "window", "params": {"budget": list(np.array([16, 32]))}}],
+                "replay": {"prompt_tokens": np.int64(256)}}, out=Path(folder) / "a",
+                threads=np.int64(1), quiet=np.bool_(True))
+            self.assertEqual(len(found.cells), 2)
+
+    def test_masked_elements_are_not_used(self):
+        q, k, v = arrays()
+        masked = np.ma.masked_array(k, mask=np.broadcast_to(np.arange(N)[:, None] < 5, k.shape))
+        self.refused("80 of its 1024 elements are masked", given=(q, masked, v, "window"), budget=16)
+        self.refused("sink_logits", "masked", budget=16,
+                     sink_logits=np.ma.masked_array([0.0, 1.0], mask=[True, False]))
+        whole = kb.replay(q, np.ma.masked_array(k, mask=False), v, "window", budget=16, prompt=P)
+        np.testing.assert_array_equal(
+            whole.outputs, kb.replay(q, k, v, "window", budget=16, prompt=P).outputs)
+        self.refused("weight", "masked", call=kb.Kept, given=([0, 1, 2],),
+                     weight=np.ma.masked_array(np.ones(3), mask=[True, False, False]))
+
+    def test_bfloat16_of_two_bytes_without_a_type(self):
+        q, k, v = arrays()
+        bits = bfloat16_bits(k)
+        numbers = (bits.astype(np.uint32) << 16).view(np.float32)
+        made = kb.replay(q, bits.view("V2"), v, "window", budget=16, prompt=P)
+        np.testing.assert_array_equal(
+            made.outputs, kb.replay(q, numbers, v, "window", budget=16, prompt=P).outputs)
+        self.refused("k: has elements of uint16", "k.view(np.uint16)", given=(q, bits, v, "window"))
+
+    def test_ml_dtypes(self):
+        try:
+            import ml_dtypes
+        except ImportError:
+            self.skipTest("ml_dtypes is not installed")
+        q, k, v = arrays()
+        for dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn):
+            with self.subTest(dtype=dtype):
+                short, sinks = k.astype(dtype), np.array([0.5, -1]).astype(dtype)
+                made = kb.replay(q, short, v, "window", budget=16, sink_logits=sinks)
+                wide = kb.replay(q, short.astype(np.float64), v, "window", budget=16,
+                                 sink_logits=[0.5, -1.0])
+                np.testing.assert_array_equal(made.outputs, wide.outputs)
+
+    def test_masks_are_not_numbers_of_tokens(self):
+        for mask in (np.array([True, False, True]), np.array([0, 1, 1, 0]), [0, 0, 1]):
+            self.refused("mask", "np.flatnonzero(token)", call=kb.Kept, given=(mask,))
+        self.assertEqual(len(kb.Kept([0, 1])), 2)
+        self.assertEqual(len(kb.Kept([0, 1, 0, 1], head=[0, 0, 1, 1])), 4)
+        self.refused("rows", "np.flatnonzero(rows)", budget=16, rows=np.arange(N) > 40)
+
+    def test_a_guessed_number_of_layers_is_said(self):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            kb.replay(*arrays(), "pyramidkv", budget=16, prompt=P, n_layers=4)
+            kb.replay(*arrays(), "window", budget=16, prompt=P)
+            self.assertEqual(said, [])
+            kb.replay(*arrays(), "pyramidkv", budget=16, prompt=P)
+        self.assertIn("n_layers is taken as 1", str(said[0].message))
+
+
+class Named(unittest.TestCase):
+    refused = Forms.refused
+
+    def test_errors_name_the_keyword(self):
+        for words, keywords in ((["prompt", "from 0 to 63"], {"budget": 16, "prompt": 700}),
+                                (["budjet"], {"budjet": 16})):
+            with self.assertRaises(kb.Error) as caught:
+                kb.replay(*arrays(), "window", **keywords)
+            for word in words:
+                self.assertIn(word, str(caught.exception))
+            self.assertNotIn("/", str(caught.exception).replace("kvbench list", ""))
+            self.assertNotIn("sequence  ", str(caught.exception))
+
+    def test_what_a_dump_has_is_listed(self):
+        dump = kb.open_dump(Path(__file__).resolve().parents[2] / "data/smollm2-constitution.h5")
+        name = next(iter(dump))
+        with self.assertRaisesRegex(KeyError, f"'nosuch'; it has '{name}'"):
+            dump["nosuch"]
+        with self.assertRaisesRegex(KeyError, "no layer 7; it has 0, 1, 15"):
+            dump[name][7]
+
+    def test_a_method_that_is_not_given_is_named(self):
+        @kb.method
+        class KeepsFirst:
+            budget: int = 4
+
+            def compress(self, prompt):
+                return kb.Kept(np.arange(self.budget))
+
+        dump = Path(__file__).resolve().parents[2] / "data/clusterable.h5"
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(kb.Error, r"give methods=\[KeepsFirst\]"):
+                kb.run({"dumps": [dump], "algorithms": [{"algorithm": "keeps_first"}]},
+                       out=Path(folder) / "a", quiet=True)
+
+    def test_a_dataclass_is_a_method(self):
+        @kb.method
+        @dataclasses.dataclass
+        class KeepsFew:
+            budget: int = 4
+
+            def compress(self, prompt):
+                return kb.Kept(np.arange(self.budget))
+
+        made = kb.replay(*arrays(), KeepsFew(budget=3), prompt=P)
+        self.assertEqual(made.tokens(P).tolist(), [0, 1, 2, P])
+
+
+if __name__ == "__main__":
+    unittest.main()
