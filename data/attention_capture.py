@@ -23,6 +23,7 @@ import torch
 from attention_mask import Mask, mask_of
 from dump_file import TOLERANCE, Fault, Rope, Terms, exact_rows, relative_difference
 from inner_attention import INNER, INNER_TYPES, InnerAttention
+from known_arguments import refuse_unknown
 from transformers_version import unfit
 
 try:
@@ -122,6 +123,7 @@ def attend(
     layer = layer_of(module)
     if layer is None:
         raise Fault(f"{type(module).__name__} has no layer_idx attribute")
+    refuse_unknown(f"layer {layer} ({type(module).__name__})", more, key.shape[2])
     call = Call(module, layer, query, key, value, attention_mask, scaling, more)
     return _listener(call).to(query.dtype), None
 
@@ -211,9 +213,9 @@ def decode_after(
         ).logits[0]
 
 
-def refuse_to_decode(config: PretrainedConfig, layers: set[int], tokens: int) -> None:
+def refuse_to_decode(config: PretrainedConfig, layers: set[int]) -> None:
     """Refuses models that `decode_after` cannot continue; `layers` are those whose attention is
-    heard, `tokens` those of the text."""
+    heard."""
     text = config.get_text_config()
     others = set(range(text.num_hidden_layers)) - layers
     if others:
@@ -222,23 +224,6 @@ def refuse_to_decode(config: PretrainedConfig, layers: set[int], tokens: int) ->
             "that is heard, so that their state after the prompt is unknown; use a model whose "
             "layers all attend"
         )
-    for rope in _rotations(getattr(text, "rope_parameters", None) or {}):
-        kind = rope.get("rope_type", "default")
-        limit = rope.get("original_max_position_embeddings") or getattr(
-            text, "original_max_position_embeddings", None
-        )
-        if kind == "longrope" and limit and tokens > limit:
-            raise Fault(
-                f"{config.model_type}: its rotation (rope_type {kind}) changes after {limit} "
-                f"tokens, which turns keys that are cached already otherwise, and the text has "
-                f"{tokens}; give --tokens {limit}"
-            )
-
-
-def _rotations(parameters: dict) -> list[dict]:
-    """RoPE parameters of a model, or of each of its kinds of layers."""
-    nested = [each for each in parameters.values() if isinstance(each, dict)]
-    return nested or [parameters]
 
 
 def refuse_model(config: PretrainedConfig) -> None:
@@ -255,14 +240,8 @@ def refuse_model(config: PretrainedConfig) -> None:
 
 def refuse_terms(call: Call) -> None:
     """Refuses a layer whose call carries a term that the format cannot hold."""
-    place = f"layer {call.layer} ({type(call.module).__name__})"
-    for name in ("position_bias", "alibi", "attention_bias", "bias"):
-        if isinstance(call.more.get(name), torch.Tensor):
-            raise Fault(
-                f"{place} adds a relative bias ({name}) to its logits, which the dump "
-                "format cannot hold"
-            )
     if call.q.shape[0] != 1:
+        place = f"layer {call.layer} ({type(call.module).__name__})"
         raise Fault(f"{place}: a batch of {call.q.shape[0]}; one sequence is exported at a time")
 
 
@@ -380,6 +359,14 @@ def latent_parts(module: torch.nn.Module) -> LatentParts:
         of.v_head_dim,
         getattr(of, "num_key_value_groups", 1),
     )
+
+
+def rotary_modules(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, set[str]]]:
+    """With the types of their rotations (`rope_type`)."""
+    for module in model.modules():
+        if any(name.endswith("inv_freq") for name, _ in module.named_buffers(recurse=False)):
+            kinds = getattr(module, "rope_type", "default")
+            yield module, set(map(str, kinds.values() if isinstance(kinds, dict) else [kinds]))
 
 
 def rotations_of(model: torch.nn.Module) -> list[Rope]:

@@ -10,7 +10,7 @@ import numpy as np
 
 FORMAT = {"format": "kvbench-dump", "format_version": 1}
 # Members of a layer that only files of format_version 2 have.
-SECOND_FORMAT = ("sinks", "alibi_slopes", "causal", "chunk", "value_in_key")
+SECOND_FORMAT = ("sinks", "alibi_slopes", "causal", "chunk", "value_in_key", "kv_layer")
 STORED = {
     "float16": np.float16,
     "bfloat16": np.uint16,
@@ -128,11 +128,17 @@ def relative_difference(z: np.ndarray, out: np.ndarray) -> float:
     return float(np.nan_to_num(ratio, nan=np.inf).max(initial=0.0))
 
 
+def kv_group(layer: h5py.Group) -> h5py.Group:
+    """The layer whose keys and values it reads: itself, or that of its `kv_layer`."""
+    number = layer.attrs.get("kv_layer")
+    return layer if number is None else layer.parent[str(int(number))]
+
+
 def layer_difference(layer: h5py.Group) -> float:
     """The largest relative difference between `out` and what q, k, v give; one head in memory."""
-    out = layer["out"]
+    out, held = layer["out"], kv_group(layer)
     rows = min(out.shape[1], layer["q"].shape[1])
-    group = out.shape[0] // layer["k"].shape[0]
+    group = out.shape[0] // held["k"].shape[0]
     terms = Terms(
         float(layer.attrs["scale"]),
         int(layer.attrs["sliding_window"]),
@@ -144,12 +150,12 @@ def layer_difference(layer: h5py.Group) -> float:
     sinks = layer["sinks"][()] if "sinks" in layer else np.full(heads, -np.inf)
     slopes = layer["alibi_slopes"][()] if "alibi_slopes" in layer else np.zeros(heads)
     most = 0.0
-    for h in range(layer["k"].shape[0]):
-        k = decode(layer["k"][h], element_type(layer["k"]))
-        if "value_in_key" in layer.attrs:
-            v = k[:, : layer.attrs["value_in_key"]]
+    for h in range(held["k"].shape[0]):
+        k = decode(held["k"][h], element_type(held["k"]))
+        if "value_in_key" in held.attrs:
+            v = k[:, : held.attrs["value_in_key"]]
         else:
-            v = decode(layer["v"][h], element_type(layer["v"]))
+            v = decode(held["v"][h], element_type(held["v"]))
         for head in range(h * group, (h + 1) * group):
             q = decode(layer["q"][head, -rows:], element_type(layer["q"]))
             z = exact_rows(q, k, v, terms, float(sinks[head]), float(slopes[head]))
@@ -182,6 +188,7 @@ class Shape:
     out_rows: int
     wo_norms: bool = False
     value_in_key: bool = False  # values are the first dv columns of k
+    kv_layer: int | None = None  # whose keys and values it reads; k and v are then left out
 
 
 def is_of_second_format(layer: h5py.Group) -> bool:
@@ -205,8 +212,9 @@ class LayerWriter:
         self._dtype = dtype
         self._compression = compression
         self._create("q", shape.query_heads, shape.query_rows, shape.d, dtype)
-        self._create("k", shape.kv_heads, shape.tokens, shape.d, dtype)
-        if not shape.value_in_key:
+        if shape.kv_layer is None:
+            self._create("k", shape.kv_heads, shape.tokens, shape.d, dtype)
+        if shape.kv_layer is None and not shape.value_in_key:
             self._create("v", shape.kv_heads, shape.tokens, shape.dv, dtype)
         if shape.out_rows:
             self._create("out", shape.query_heads, shape.out_rows, shape.dv, "float32")
@@ -296,7 +304,9 @@ class LayerWriter:
             self.group.attrs["chunk"] = int(terms.chunk)
         if not terms.causal:
             self.group.attrs["causal"] = 0
-        if self.shape.value_in_key:
+        if self.shape.kv_layer is not None:
+            self.group.attrs["kv_layer"] = self.shape.kv_layer
+        elif self.shape.value_in_key:
             self.group.attrs["value_in_key"] = self.shape.dv
         if rope:
             rope.write(self.group)

@@ -27,6 +27,7 @@ from attention_capture import (
     whole_cache,
 )
 from dump_file import TOLERANCE, Fault, decode, element_type, relative_difference
+from rope_probe import refuse_changing_rotation
 from sequence_recorder import Plan, Progress, Recorder, array_of, prove, rounded
 
 REQUEST = "\n\nRepeat the previous context exactly."
@@ -149,7 +150,8 @@ def refuse_to_repeat(
             f"--repeat reads {most - prompt} tokens behind the {prompt} of the prompt, and the "
             f"model is made for {limit}; choose a smaller --repeat-part or --prompt-tokens"
         )
-    refuse_to_decode(model.config, heard, most)
+    refuse_to_decode(model.config, heard)
+    refuse_changing_rotation(model, torch.from_numpy(parts[0].ids), most)
 
 
 def repeat_prompt(
