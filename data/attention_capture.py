@@ -4,10 +4,11 @@ Every attention layer hands its post-rotation queries, keys and values to `atten
 them to whoever listens and lets the model's own eager code answer, in at least float32.
 
 All that data/*.py know of transformers beyond its Auto classes stands here: its attention, masks
-and caches, the names of its modules' parts and configurations' entries; and, of the two models that
-ask no AttentionInterface, in inner_attention.py. `require_fit` tries it on a
-model of a few hundred weights, so that a version that works otherwise is refused by name, and no
-dump is made by guessing.
+and caches, the names of its modules' parts and configurations' entries; of the two models that
+ask no AttentionInterface, in inner_attention.py; of rotations that change with the text's length, in
+whole_rotation.py; of further arguments of attention, in known_arguments.py. `require_fit` tries it
+on a model of a few hundred weights, so that a version that works otherwise is refused by name, and
+no dump is made by guessing.
 """
 
 from __future__ import annotations
@@ -164,6 +165,30 @@ AttentionInterface.register(NAME, attend)
 AttentionMaskInterface.register(NAME, eager_mask)
 
 
+def is_heard_by_interface(model: torch.nn.Module) -> bool:
+    return bool(model.config._attn_implementation == NAME)
+
+
+def own_logits(model: torch.nn.Module, ids: torch.Tensor, cache: Any = None) -> torch.Tensor:
+    """[c, vocabulary] of `ids` [c] after what `cache` holds, with the model's own eager attention."""
+    model.set_attn_implementation("eager")
+    try:
+        with torch.no_grad():
+            return model(
+                input_ids=ids[None].to(model.device),
+                past_key_values=cache,
+                use_cache=cache is not None,
+            ).logits[0]
+    finally:
+        model.set_attn_implementation(NAME)
+
+
+def most_heads(config: PretrainedConfig) -> int:
+    """Query heads of the layer that has most of them."""
+    heads = config.get_text_config().num_attention_heads
+    return max(heads) if isinstance(heads, list | tuple) else int(heads)
+
+
 @contextmanager
 def listening(listener: Callable[[Call], torch.Tensor]) -> Iterator[None]:
     """Inside, `listener` gets every layer's call and returns its answer [1, c, Hq, dv]."""
@@ -293,8 +318,12 @@ def reads_in_pieces(model: torch.nn.Module) -> bool:
 
 def most_positions(config: PretrainedConfig) -> int | None:
     """Positions that the model is made for; None: it has no such limit."""
-    most = getattr(config, "max_position_embeddings", None)
-    return most or getattr(config, "max_seq_len", None)  # MPT's
+    most = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
+    parameters = getattr(config, "rope_parameters", None) or {}
+    kinds = [parameters, *(each for each in parameters.values() if isinstance(each, dict))]
+    # A dynamic rotation is made for texts that are longer by its factor.
+    longer = [k["factor"] for k in kinds if "dynamic" in str(k.get("rope_type")) and "factor" in k]
+    return int(most * max([1.0, *longer])) if most else None
 
 
 # Children of an attention module that project the answers of its heads.

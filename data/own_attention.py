@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import torch
-from attention_capture import NAME, Call, listening
+from attention_capture import Call, is_heard_by_interface, listening, most_heads, own_logits
 from dump_file import Fault
 
 PROVEN_ROWS = 16
@@ -16,7 +16,7 @@ MOST_ELEMENTS = 1 << 27
 LIMIT, LIMIT_16_BITS = 1e-3, 0.25
 
 
-def own_answer(call: Call) -> torch.Tensor:
+def _answer(call: Call) -> torch.Tensor:
     return call.own_answer()
 
 
@@ -25,12 +25,11 @@ def prove_last_rows(
 ) -> None:
     """`logits` [c, vocabulary] of the last tokens of `ids` [n], which `cache` holds. The last rows
     are forgotten, and read again."""
-    if model.config._attn_implementation != NAME:
+    if not is_heard_by_interface(model):
         return
     rows = min(PROVEN_ROWS, len(logits))
     cache.crop(-rows)
-    own = _own_logits(model, ids[len(ids) - rows :], past_key_values=cache, use_cache=True)
-    _compare(model, logits[-rows:], own, rounded)
+    _compare(model, logits[-rows:], own_logits(model, ids[len(ids) - rows :], cache), rounded)
 
 
 def prove_first_tokens(
@@ -38,24 +37,14 @@ def prove_first_tokens(
 ) -> None:
     """`logits` [n, vocabulary] of `ids` [n], read at once: all of them, or as many as memory holds,
     which are read again."""
-    if model.config._attn_implementation != NAME:
+    if not is_heard_by_interface(model):
         return
-    heads = model.config.get_text_config().num_attention_heads
-    heads = max(heads) if isinstance(heads, list | tuple) else heads
-    first = ids[: math.isqrt(MOST_ELEMENTS // heads)]
+    first = ids[: math.isqrt(MOST_ELEMENTS // most_heads(model.config))]
     if len(first) < len(ids):
-        with listening(own_answer), torch.no_grad():
+        with listening(_answer), torch.no_grad():
             logits = model(input_ids=first[None].to(model.device), use_cache=False).logits[0]
-    _compare(model, logits, _own_logits(model, first, use_cache=False), rounded)
-
-
-def _own_logits(model: torch.nn.Module, ids: torch.Tensor, **more: Any) -> torch.Tensor:
-    model.set_attn_implementation("eager")
-    try:
-        with torch.no_grad():
-            return model(input_ids=ids[None].to(model.device), **more).logits[0]
-    finally:
-        model.set_attn_implementation(NAME)
+        rounded = False
+    _compare(model, logits, own_logits(model, first), rounded)
 
 
 def _compare(
@@ -69,6 +58,6 @@ def _compare(
     if not middle <= (LIMIT_16_BITS if narrow else LIMIT):
         raise Fault(
             f"{model.config.model_type}: with its own eager attention the model's logits differ by "
-            f"{middle:.2g} of their size: it attends otherwise than is heard of it, and is not "
-            "exported; import_arrays.py takes q, k, v and out of code of your own"
+            f"{middle:.2g} of their size, so that it attends otherwise than is heard; "
+            "import_arrays.py takes q, k, v and out of code of your own"
         )

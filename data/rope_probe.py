@@ -90,7 +90,8 @@ def _same_start(
     """Whether first tokens have the same queries and keys before a last token at the end of texts
     of such lengths. `fresh`: each text is turned as if nothing had been read before."""
     probed = _probed(ids)
-    seen, outputs = [], None
+    seen: list[dict[int, Turned]] = []
+    outputs: list[torch.Tensor] | None = None
     for length in lengths:
         positions = torch.cat([torch.arange(probed), torch.tensor([length - 1])])
         with whole_rotation(model, length) if fresh else nullcontext():
@@ -114,16 +115,18 @@ def _run(
     model: torch.nn.Module,
     ids: torch.Tensor,
     positions: torch.Tensor,
-    outputs: dict[int, torch.Tensor] | None,
-) -> tuple[dict[int, Turned], dict[int, torch.Tensor]]:
-    """q and k per layer but for the last token, and what attention answered."""
+    outputs: list[torch.Tensor] | None,
+) -> tuple[dict[int, Turned], list[torch.Tensor]]:
+    """q and k per layer except the last token's, and what each call of attention was answered;
+    of a layer that attends more than once, q and k of its first call."""
     seen: dict[int, Turned] = {}
-    answers: dict[int, torch.Tensor] = {}
+    answers: list[torch.Tensor] = []
 
     def listener(call: Call) -> torch.Tensor:
-        seen[call.layer] = tuple(t[0, :, :-1].double().cpu().numpy() for t in (call.q, call.k))
-        answers[call.layer] = outputs[call.layer] if outputs else call.own_answer()
-        return answers[call.layer]
+        q_and_k = tuple(t[0, :, :-1].double().cpu().numpy() for t in (call.q, call.k))
+        seen.setdefault(call.layer, q_and_k)
+        answers.append(outputs[len(answers)] if outputs else call.own_answer())
+        return answers[-1]
 
     with listening(listener), torch.no_grad():
         model(

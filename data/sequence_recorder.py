@@ -199,10 +199,14 @@ class Recorder:
                 "one attention per layer"
             )
         if call.q.shape[2] != self._rows or call.k.shape[2] != self._past + self._rows:
+            remedy = (
+                "where that is the cache's doing, --chunk 0 runs all tokens at once"
+                if self._rows < self._tokens
+                else "a dump holds a key per token; leave the layer out with --layers"
+            )
             raise Fault(
                 f"{place} attends with {call.q.shape[2]} queries to {call.k.shape[2]} keys "
-                f"where the text has {self._rows} and {self._past + self._rows} tokens; "
-                "where that is the cache's doing, --chunk 0 runs all tokens at once"
+                f"where the text has {self._rows} and {self._past + self._rows} tokens; {remedy}"
             )
 
     def _mask(self, call: Call, place: str) -> Mask:
