@@ -286,9 +286,15 @@ def sinks_of(call: Call) -> torch.Tensor | None:
 
 
 def scale_of(call: Call) -> float:
-    if call.scaling is not None:
-        return float(call.scaling)
-    return float(getattr(call.module, "scaling", call.q.shape[-1] ** -0.5))
+    scale = call.scaling
+    if scale is None:
+        scale = getattr(call.module, "scaling", call.q.shape[-1] ** -0.5)
+    if isinstance(scale, torch.Tensor) and scale.numel() > 1:
+        raise Fault(
+            f"layer {call.layer} ({type(call.module).__name__}) has {scale.numel()} scales, and a "
+            "dump holds one per layer; leave the layer out with --layers"
+        )
+    return float(scale)
 
 
 def softcap_of(call: Call) -> float:

@@ -158,7 +158,8 @@ def export_sequence(
         if plan.repeat_part and prompt:
             repeated = sequence.ids[:prompt]
             parts = parts_of(repeated, plan.repeat_from, plan.repeat_part, tokenizer)
-            refuse_to_repeat(model, set(ropes), recorder.is_causal, prompt, parts)
+            heard, tokens = set(ropes), len(sequence.ids)
+            refuse_to_repeat(model, heard, recorder.is_causal, prompt, parts, tokens)
             repeat_prompt(model, repeated, parts, recorder, plan, exact, group)
         if any(is_of_second_format(layer) for layer in group["layers"].values()):
             file.attrs["format_version"] = 2

@@ -133,8 +133,14 @@ class PassRecorder:
 
 
 def refuse_to_repeat(
-    model: torch.nn.Module, heard: set[int], causal: bool, prompt: int, parts: list[Part]
+    model: torch.nn.Module,
+    heard: set[int],
+    causal: bool,
+    prompt: int,
+    parts: list[Part],
+    tokens: int,
 ) -> None:
+    """`tokens`: of the text, whose first `prompt` are repeated."""
     config = model.config.get_text_config()
     if not causal:
         raise Fault(f"{config.model_type}: its rows see later tokens, so that nothing is repeated")
@@ -151,7 +157,7 @@ def refuse_to_repeat(
             f"model is made for {limit}; choose a smaller --repeat-part or --prompt-tokens"
         )
     refuse_to_decode(model.config, heard)
-    refuse_changing_rotation(model, torch.from_numpy(parts[0].ids), most)
+    refuse_changing_rotation(model, torch.from_numpy(parts[0].ids), max(most, tokens))
 
 
 def repeat_prompt(

@@ -273,7 +273,7 @@ class Recorder:
                 raise Fault(f"layer {layer} heard of {tokens} of {self._tokens} tokens")
             if self._plan.wo:
                 self._writers[layer].write_residual_norms(self.outputs.residual_norms(layer))
-            self._check_terms(layer)
+            self._check_terms(layer, ropes)
             self._writers[layer].finish(self._terms[layer], ropes.get(layer))
         if len({terms.causal for terms in self._terms.values()}) > 1:
             raise Fault(
@@ -288,13 +288,18 @@ class Recorder:
             )
 
 
-    def _check_terms(self, layer: int) -> None:
+    def _check_terms(self, layer: int, ropes: dict[int, Rope | None]) -> None:
         """Refuses what a dump's reader refuses."""
         terms, owner = self._terms[layer], self._kv_layers[layer]
-        if owner is not None and terms != self._terms[owner]:
+        if owner is not None and (
+            terms != self._terms[owner]
+            or ropes.get(layer) != ropes.get(owner)
+            or ("sinks" in self._writers[layer].group) != ("sinks" in self._writers[owner].group)
+        ):
             raise Fault(
-                f"layer {layer} reads the keys of layer {owner} with another scale, window, chunk "
-                "or soft-cap, which the dump format cannot hold; leave it out with --layers"
+                f"layer {layer} reads the keys of layer {owner} with another scale, window, chunk, "
+                "soft-cap, rotation or sinks, which the dump format cannot hold; leave it out with "
+                "--layers"
             )
         if not terms.causal and (terms.window or terms.chunk or layer in self.slopes):
             raise Fault(

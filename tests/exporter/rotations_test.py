@@ -57,6 +57,7 @@ class Pieces(Folder):
                 _, tensors, rope = layer(dump, 0)
                 np.testing.assert_allclose(tensors["k"], expected, rtol=1e-4, atol=1e-4)
                 np.testing.assert_allclose(rope["inv_freq"], inv_freq, rtol=1e-6)
+                self.assertAlmostEqual(rope["attention_scaling"], scaling, places=6)
 
     def test_longrope(self):
         scaling = math.sqrt(1 + math.log(256 / CONTEXT) / math.log(CONTEXT))
