@@ -3,9 +3,9 @@
 Every attention layer hands its post-rotation queries, keys and values to `attend`, which passes
 them to whoever listens and lets the model's own eager code answer, in at least float32.
 
-All that data/*.py know of transformers beyond its Auto classes stands here: its attention, masks
-and caches, the names of its modules' parts and configurations' entries; of the two models that
-ask no AttentionInterface, in inner_attention.py; of rotations that change with the text's length, in
+All that data/*.py know of transformers beyond its Auto classes is here: its attention, masks and
+caches, the names of its modules' parts and configurations' entries; of the two models that ask no
+AttentionInterface, in inner_attention.py; of rotations that change with the text's length, in
 whole_rotation.py; of further arguments of attention, in known_arguments.py. `require_fit` tries it
 on a model of a few hundred weights, so that a version that works otherwise is refused by name, and
 no dump is made by guessing.
@@ -170,7 +170,7 @@ def is_heard_by_interface(model: torch.nn.Module) -> bool:
 
 
 def own_logits(model: torch.nn.Module, ids: torch.Tensor, cache: Any = None) -> torch.Tensor:
-    """[c, vocabulary] of `ids` [c] after what `cache` holds, with the model's own eager attention."""
+    """[c, vocabulary] of `ids` [c] after what `cache` holds, by the model's own eager attention."""
     model.set_attn_implementation("eager")
     try:
         with torch.no_grad():

@@ -1,5 +1,5 @@
-"""Rotations that depend on the text's length: a text read in pieces is turned as it is in one piece,
-by frequencies that are worked out here."""
+"""Rotations that depend on the text's length: a text read in pieces is turned as it is in one
+piece, by frequencies that are worked out here."""
 
 from __future__ import annotations
 
