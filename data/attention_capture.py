@@ -3,11 +3,12 @@
 Every attention layer hands its post-rotation queries, keys and values to `attend`, which passes
 them to whoever listens and lets the model's own eager code answer, in at least float32.
 
-All that data/*.py know of transformers beyond its Auto classes stands here: its attention, masks
-and caches, the names of its modules' parts and configurations' entries; and, of the two models that
-ask no AttentionInterface, in inner_attention.py. `require_fit` tries it on a
-model of a few hundred weights, so that a version that works otherwise is refused by name, and no
-dump is made by guessing.
+All that data/*.py know of transformers beyond its Auto classes is here: its attention, masks and
+caches, the names of its modules' parts and configurations' entries; of the two models that ask no
+AttentionInterface, in inner_attention.py; of rotations that change with the text's length, in
+whole_rotation.py; of further arguments of attention, in known_arguments.py. `require_fit` tries it
+on a model of a few hundred weights, so that a version that works otherwise is refused by name, and
+no dump is made by guessing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 from attention_mask import Mask, mask_of
 from dump_file import TOLERANCE, Fault, Rope, Terms, exact_rows, relative_difference
 from inner_attention import INNER, INNER_TYPES, InnerAttention
+from known_arguments import refuse_unknown
 from transformers_version import unfit
 
 try:
@@ -122,6 +124,7 @@ def attend(
     layer = layer_of(module)
     if layer is None:
         raise Fault(f"{type(module).__name__} has no layer_idx attribute")
+    refuse_unknown(f"layer {layer} ({type(module).__name__})", more, key.shape[2])
     call = Call(module, layer, query, key, value, attention_mask, scaling, more)
     return _listener(call).to(query.dtype), None
 
@@ -160,6 +163,30 @@ def position_arguments(model: torch.nn.Module, positions: torch.Tensor) -> dict:
 
 AttentionInterface.register(NAME, attend)
 AttentionMaskInterface.register(NAME, eager_mask)
+
+
+def is_heard_by_interface(model: torch.nn.Module) -> bool:
+    return bool(model.config._attn_implementation == NAME)
+
+
+def own_logits(model: torch.nn.Module, ids: torch.Tensor, cache: Any = None) -> torch.Tensor:
+    """[c, vocabulary] of `ids` [c] after what `cache` holds, by the model's own eager attention."""
+    model.set_attn_implementation("eager")
+    try:
+        with torch.no_grad():
+            return model(
+                input_ids=ids[None].to(model.device),
+                past_key_values=cache,
+                use_cache=cache is not None,
+            ).logits[0]
+    finally:
+        model.set_attn_implementation(NAME)
+
+
+def most_heads(config: PretrainedConfig) -> int:
+    """Query heads of the layer that has most of them."""
+    heads = config.get_text_config().num_attention_heads
+    return max(heads) if isinstance(heads, list | tuple) else int(heads)
 
 
 @contextmanager
@@ -211,9 +238,9 @@ def decode_after(
         ).logits[0]
 
 
-def refuse_to_decode(config: PretrainedConfig, layers: set[int], tokens: int) -> None:
+def refuse_to_decode(config: PretrainedConfig, layers: set[int]) -> None:
     """Refuses models that `decode_after` cannot continue; `layers` are those whose attention is
-    heard, `tokens` those of the text."""
+    heard."""
     text = config.get_text_config()
     others = set(range(text.num_hidden_layers)) - layers
     if others:
@@ -222,23 +249,6 @@ def refuse_to_decode(config: PretrainedConfig, layers: set[int], tokens: int) ->
             "that is heard, so that their state after the prompt is unknown; use a model whose "
             "layers all attend"
         )
-    for rope in _rotations(getattr(text, "rope_parameters", None) or {}):
-        kind = rope.get("rope_type", "default")
-        limit = rope.get("original_max_position_embeddings") or getattr(
-            text, "original_max_position_embeddings", None
-        )
-        if kind == "longrope" and limit and tokens > limit:
-            raise Fault(
-                f"{config.model_type}: its rotation (rope_type {kind}) changes after {limit} "
-                f"tokens, which turns keys that are cached already otherwise, and the text has "
-                f"{tokens}; give --tokens {limit}"
-            )
-
-
-def _rotations(parameters: dict) -> list[dict]:
-    """RoPE parameters of a model, or of each of its kinds of layers."""
-    nested = [each for each in parameters.values() if isinstance(each, dict)]
-    return nested or [parameters]
 
 
 def refuse_model(config: PretrainedConfig) -> None:
@@ -255,14 +265,8 @@ def refuse_model(config: PretrainedConfig) -> None:
 
 def refuse_terms(call: Call) -> None:
     """Refuses a layer whose call carries a term that the format cannot hold."""
-    place = f"layer {call.layer} ({type(call.module).__name__})"
-    for name in ("position_bias", "alibi", "attention_bias", "bias"):
-        if isinstance(call.more.get(name), torch.Tensor):
-            raise Fault(
-                f"{place} adds a relative bias ({name}) to its logits, which the dump "
-                "format cannot hold"
-            )
     if call.q.shape[0] != 1:
+        place = f"layer {call.layer} ({type(call.module).__name__})"
         raise Fault(f"{place}: a batch of {call.q.shape[0]}; one sequence is exported at a time")
 
 
@@ -282,9 +286,15 @@ def sinks_of(call: Call) -> torch.Tensor | None:
 
 
 def scale_of(call: Call) -> float:
-    if call.scaling is not None:
-        return float(call.scaling)
-    return float(getattr(call.module, "scaling", call.q.shape[-1] ** -0.5))
+    scale = call.scaling
+    if scale is None:
+        scale = getattr(call.module, "scaling", call.q.shape[-1] ** -0.5)
+    if isinstance(scale, torch.Tensor) and scale.numel() > 1:
+        raise Fault(
+            f"layer {call.layer} ({type(call.module).__name__}) has {scale.numel()} scales, and a "
+            "dump holds one per layer; leave the layer out with --layers"
+        )
+    return float(scale)
 
 
 def softcap_of(call: Call) -> float:
@@ -314,8 +324,12 @@ def reads_in_pieces(model: torch.nn.Module) -> bool:
 
 def most_positions(config: PretrainedConfig) -> int | None:
     """Positions that the model is made for; None: it has no such limit."""
-    most = getattr(config, "max_position_embeddings", None)
-    return most or getattr(config, "max_seq_len", None)  # MPT's
+    most = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
+    parameters = getattr(config, "rope_parameters", None) or {}
+    kinds = [parameters, *(each for each in parameters.values() if isinstance(each, dict))]
+    # A dynamic rotation is made for texts that are longer by its factor.
+    longer = [k["factor"] for k in kinds if "dynamic" in str(k.get("rope_type")) and "factor" in k]
+    return int(most * max([1.0, *longer])) if most else None
 
 
 # Children of an attention module that project the answers of its heads.
@@ -380,6 +394,14 @@ def latent_parts(module: torch.nn.Module) -> LatentParts:
         of.v_head_dim,
         getattr(of, "num_key_value_groups", 1),
     )
+
+
+def rotary_modules(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, set[str]]]:
+    """With the types of their rotations (`rope_type`)."""
+    for module in model.modules():
+        if any(name.endswith("inv_freq") for name, _ in module.named_buffers(recurse=False)):
+            kinds = getattr(module, "rope_type", "default")
+            yield module, set(map(str, kinds.values() if isinstance(kinds, dict) else [kinds]))
 
 
 def rotations_of(model: torch.nn.Module) -> list[Rope]:

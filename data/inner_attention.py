@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from dump_file import Fault
+from known_arguments import refuse_unknown
 from transformers_version import unfit
 
 
@@ -135,6 +136,9 @@ class InnerAttention:
             return None
         (q, k, v), self._fresh = self._fresh, None
         layer = int(self._module.layer_idx)
+        known = ("hidden_states", "residual", "attention_mask", self._parts.bias)
+        place = f"layer {layer} ({type(self._module).__name__})"
+        refuse_unknown(place, self._named, also=(*known, *self._parts.cache))
         cache = self._named[self._cache_name()]
         if cache is not None:
             k, v = cache.layers[layer].keys, cache.layers[layer].values

@@ -103,6 +103,12 @@ class LayerOutputs:
     def _hear_stream(self, layer: int) -> Callable[[torch.nn.Module, tuple, dict], None]:
         def hear(_: torch.nn.Module, given: tuple, named: dict) -> None:
             stream = given[0] if given else named["hidden_states"]
+            if stream.dim() != 3 or stream.shape[0] != 1:
+                raise Fault(
+                    f"layer {layer}: its block is given a residual stream of the shape "
+                    f"{tuple(stream.shape)}, not one vector per token; several streams have no "
+                    "norm that a dump holds: leave --wo out"
+                )
             norms = torch.linalg.vector_norm(stream.detach()[0].double(), dim=-1)
             self.norms.setdefault(layer, []).append(norms.cpu().numpy())
 

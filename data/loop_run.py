@@ -25,7 +25,8 @@ from loop_caches import CacheFiles, Unsuitable
 from loop_journal import Journal
 from loop_statistics import compared, summary
 from model_export import export_of, layer_numbers, load_model, say
-from rope_probe import find_ropes
+from rope_probe import find_ropes, refuse_changing_rotation
+from shared_keys import refuse_shared, shared_layers
 from token_sequences import read_sequences
 
 KIND, SCHEMA_VERSION = "kvbench.closed_loop", "1.1.0"
@@ -164,7 +165,9 @@ def read_texts(
     refuse_latents(model)
     sequences = read_sequences(given, model.config.get_text_config())
     ids = torch.from_numpy(sequences[0].ids.astype(np.int64))
-    refuse_to_decode(model.config, set(find_ropes(model, ids)), len(ids))
+    refuse_to_decode(model.config, set(find_ropes(model, ids)))
+    refuse_shared(model, shared_layers(model, ids))
+    refuse_changing_rotation(model, ids, max(len(each.ids) for each in sequences))
     note = given.out.with_suffix(".json")
     told = json.dumps(
         {

@@ -21,8 +21,9 @@ import transformers
 from dump_file import FORMAT, TOLERANCE, Fault, Rope, differences, is_of_second_format
 from evidence import Evidence, read_evidence
 from repeat_pass import parts_of, refuse_to_repeat, repeat_prompt
-from rope_probe import find_ropes
+from rope_probe import find_ropes, refuse_pieces
 from sequence_recorder import Plan, Recorder, pieces_of, read_through
+from shared_keys import refuse_apart, shared_layers
 from token_sequences import Sequence, read_sequences, source, tokenizer_of
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -157,7 +158,8 @@ def export_sequence(
         if plan.repeat_part and prompt:
             repeated = sequence.ids[:prompt]
             parts = parts_of(repeated, plan.repeat_from, plan.repeat_part, tokenizer)
-            refuse_to_repeat(model, set(ropes), recorder.is_causal, prompt, parts)
+            heard, tokens = set(ropes), len(sequence.ids)
+            refuse_to_repeat(model, heard, recorder.is_causal, prompt, parts, tokens)
             repeat_prompt(model, repeated, parts, recorder, plan, exact, group)
         if any(is_of_second_format(layer) for layer in group["layers"].values()):
             file.attrs["format_version"] = 2
@@ -281,7 +283,8 @@ def export_of(model: torch.nn.Module, args: argparse.Namespace) -> None:
     sequences = read_sequences(args, text)
     evidence = evidence_of(args, sequences)
     prompt = args.prompt_tokens or (evidence.prompt_tokens if evidence else None)
-    ropes = [find_ropes(model, torch.from_numpy(s.ids.astype(np.int64))) for s in sequences]
+    texts = [torch.from_numpy(sequence.ids.astype(np.int64)) for sequence in sequences]
+    ropes = [find_ropes(model, ids) for ids in texts]
     if not ropes[0]:
         raise bypasses(model.config.model_type)
     plan = Plan(
@@ -298,6 +301,16 @@ def export_of(model: torch.nn.Module, args: argparse.Namespace) -> None:
         args.repeat_part if args.repeat else 0,
         args.repeat_from if args.repeat else 0,
     )
+    shared = shared_layers(model, texts[0])
+    refuse_apart(shared, plan.layers)
+    if shared and args.repeat:
+        raise Fault(
+            f"layers {', '.join(map(str, shared))} read other layers' keys, which a pass that "
+            "repeats the prompt cannot hold; leave --repeat out"
+        )
+    for ids in texts:
+        if 0 < pieces_of(model, plan.piece) < len(ids):
+            refuse_pieces(model, ids)
     tokenizer = repeating_tokenizer(args, prompt) if args.repeat else None
     folder = parts_folder(args, settings(args, sequences, plan))
     root = shared_rope(ropes, plan)

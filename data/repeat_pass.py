@@ -27,6 +27,7 @@ from attention_capture import (
     whole_cache,
 )
 from dump_file import TOLERANCE, Fault, decode, element_type, relative_difference
+from rope_probe import refuse_changing_rotation
 from sequence_recorder import Plan, Progress, Recorder, array_of, prove, rounded
 
 REQUEST = "\n\nRepeat the previous context exactly."
@@ -132,8 +133,14 @@ class PassRecorder:
 
 
 def refuse_to_repeat(
-    model: torch.nn.Module, heard: set[int], causal: bool, prompt: int, parts: list[Part]
+    model: torch.nn.Module,
+    heard: set[int],
+    causal: bool,
+    prompt: int,
+    parts: list[Part],
+    tokens: int,
 ) -> None:
+    """`tokens`: of the text, whose first `prompt` are repeated."""
     config = model.config.get_text_config()
     if not causal:
         raise Fault(f"{config.model_type}: its rows see later tokens, so that nothing is repeated")
@@ -149,7 +156,8 @@ def refuse_to_repeat(
             f"--repeat reads {most - prompt} tokens behind the {prompt} of the prompt, and the "
             f"model is made for {limit}; choose a smaller --repeat-part or --prompt-tokens"
         )
-    refuse_to_decode(model.config, heard, most)
+    refuse_to_decode(model.config, heard)
+    refuse_changing_rotation(model, torch.from_numpy(parts[0].ids), max(most, tokens))
 
 
 def repeat_prompt(

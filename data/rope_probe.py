@@ -7,10 +7,19 @@ differ by the rotation alone. Only RoPE data that explains the difference is bel
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import torch
-from attention_capture import Call, listening, position_arguments, rotations_of
-from dump_file import Rope
+from attention_capture import (
+    Call,
+    listening,
+    position_arguments,
+    rotary_modules,
+    rotations_of,
+)
+from dump_file import Fault, Rope
+from whole_rotation import whole_rotation
 
 PROBED = 16
 
@@ -19,22 +28,84 @@ def find_ropes(model: torch.nn.Module, ids: torch.Tensor) -> dict[int, Rope | No
     """Per layer whose attention is heard, the rotation at this length; None if there is none
     or the format cannot express it (learned positions, other dimensions than the first). `ids`
     [n], n >= 4."""
-    probed = min(PROBED, len(ids) // 2 - 1)
+    probed = _probed(ids)
     later = len(ids) - 1 - probed
     # The last position stands in both runs: frequencies that depend on the length are then those
     # of the whole sequence.
     last = torch.tensor([len(ids) - 1])
     tokens = ids[: probed + 1]
     start = torch.arange(probed)
-    before, outputs = _run(model, tokens, torch.cat([start, last]), None)
-    after, _ = _run(model, tokens, torch.cat([start + later, last]), outputs)
-    candidates = rotations_of(model)
+    with whole_rotation(model, len(ids)):
+        before, outputs = _run(model, tokens, torch.cat([start, last]), None)
+        after, _ = _run(model, tokens, torch.cat([start + later, last]), outputs)
+        candidates = rotations_of(model)
     limit = 1e-3 + 2 * torch.finfo(model.dtype).eps + later * 2.0**-23
     return {
         layer: _explain(before[layer], after[layer], later, candidates, limit)
         for layer in before
         if layer in after
     }
+
+
+def refuse_pieces(model: torch.nn.Module, ids: torch.Tensor) -> None:
+    """Refuses to read a text `ids` [n] in pieces if first tokens are turned otherwise then."""
+    with whole_rotation(model, len(ids)):
+        same = _same_start(model, ids, [_probed(ids) + 1, len(ids)])
+    if not same:
+        raise Fault(
+            f"{model.config.model_type}: its rotation depends on how much of the text was read, so "
+            "that pieces differ from the whole; --chunk 0 reads all tokens at once"
+        )
+
+
+def refuse_changing_rotation(model: torch.nn.Module, ids: torch.Tensor, tokens: int) -> None:
+    """Refuses to go on after keys that are cached, where `tokens` tokens are turned otherwise than
+    the first few; `ids` [n] are some of them."""
+    least = _probed(ids) + 1
+    same, other = least, tokens
+    if _agree(model, ids, least, tokens):
+        return
+    while other - same > 1:
+        middle = (same + other) // 2
+        if _agree(model, ids, least, middle):
+            same = middle
+        else:
+            other = middle
+    kinds = sorted({kind for _, some in rotary_modules(model) for kind in some})
+    raise Fault(
+        f"{model.config.model_type}: its rotation (rope_type {', '.join(kinds)}) changes after "
+        f"{same} tokens, which turns keys that are cached already otherwise, and {tokens} are "
+        f"read; give --tokens {same}"
+    )
+
+
+def _agree(model: torch.nn.Module, ids: torch.Tensor, one: int, other: int) -> bool:
+    """Whether texts of so many tokens turn the first ones alike."""
+    return _same_start(model, ids, [one, other], fresh=True)
+
+
+def _same_start(
+    model: torch.nn.Module, ids: torch.Tensor, lengths: list[int], fresh: bool = False
+) -> bool:
+    """Whether first tokens have the same queries and keys before a last token at the end of texts
+    of such lengths. `fresh`: each text is turned as if nothing had been read before."""
+    probed = _probed(ids)
+    seen: list[dict[int, Turned]] = []
+    outputs: list[torch.Tensor] | None = None
+    for length in lengths:
+        positions = torch.cat([torch.arange(probed), torch.tensor([length - 1])])
+        with whole_rotation(model, length) if fresh else nullcontext():
+            turned, outputs = _run(model, ids[: probed + 1], positions, outputs)
+        seen.append(turned)
+    return all(
+        np.linalg.norm(a - b) <= 1e-5 * np.linalg.norm(a)
+        for layer, one in seen[0].items()
+        for a, b in zip(one, seen[1][layer], strict=True)
+    )
+
+
+def _probed(ids: torch.Tensor) -> int:
+    return min(PROBED, len(ids) // 2 - 1)
 
 
 Turned = tuple[np.ndarray, np.ndarray]
@@ -44,16 +115,18 @@ def _run(
     model: torch.nn.Module,
     ids: torch.Tensor,
     positions: torch.Tensor,
-    outputs: dict[int, torch.Tensor] | None,
-) -> tuple[dict[int, Turned], dict[int, torch.Tensor]]:
-    """q and k per layer but for the last token, and what attention answered."""
+    outputs: list[torch.Tensor] | None,
+) -> tuple[dict[int, Turned], list[torch.Tensor]]:
+    """q and k per layer except the last token's, and what each call of attention was answered;
+    of a layer that attends more than once, q and k of its first call."""
     seen: dict[int, Turned] = {}
-    answers: dict[int, torch.Tensor] = {}
+    answers: list[torch.Tensor] = []
 
     def listener(call: Call) -> torch.Tensor:
-        seen[call.layer] = tuple(t[0, :, :-1].double().cpu().numpy() for t in (call.q, call.k))
-        answers[call.layer] = outputs[call.layer] if outputs else call.own_answer()
-        return answers[call.layer]
+        q_and_k = tuple(t[0, :, :-1].double().cpu().numpy() for t in (call.q, call.k))
+        seen.setdefault(call.layer, q_and_k)
+        answers.append(outputs[len(answers)] if outputs else call.own_answer())
+        return answers[-1]
 
     with listening(listener), torch.no_grad():
         model(

@@ -20,6 +20,7 @@ from attention_capture import (
     mask_of,
     reads_in_pieces,
     refuse_terms,
+    rotations_of,
     scale_of,
     sinks_of,
     softcap_of,
@@ -38,6 +39,9 @@ from dump_file import (
 )
 from latent_attention import Latents, answer_over, expanded
 from layer_output import LayerOutputs, as_numpy, projection_by_head, wo_norms
+from own_attention import prove_first_tokens, prove_last_rows
+from shared_keys import KeyOwners
+from whole_rotation import whole_rotation
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Recorder:
         self._terms: dict[int, Terms] = {}
         self.slopes: dict[int, torch.Tensor] = {}  # of layers with ALiBi's bias
         self._seen: dict[int, int] = {}  # tokens per layer
+        self._owners = KeyOwners()
+        self._kv_layers: dict[int, int | None] = {}  # whose keys layers read; None: their own
         self._past, self._rows = 0, 0
         self.latents = Latents()  # to be listening while the model reads
         self.outputs = LayerOutputs(plan.layers if plan.wo else frozenset())  # likewise
@@ -78,9 +84,11 @@ class Recorder:
         """The next calls are about the `rows` tokens after the first `past`."""
         self._past, self._rows = past, rows
         self._masks.clear()
+        self._owners.begin()
 
     def __call__(self, call: Call) -> torch.Tensor:
         wanted = call.layer in self._plan.layers
+        self._hear_owner(call)
         if wanted:
             refuse_terms(call)
         if self._plan.latents and has_latents(call.module):
@@ -91,6 +99,14 @@ class Recorder:
         if wanted:
             self._record(call, answer, call)
         return answer
+
+    def _hear_owner(self, call: Call) -> None:
+        owner = self._owners.of(call)
+        if self._kv_layers.setdefault(call.layer, owner) != owner:
+            raise Fault(
+                f"layer {call.layer} ({type(call.module).__name__}) reads the keys of another "
+                "layer in a part of the text; --chunk 0 runs all tokens at once"
+            )
 
     def _hear_latents(self, call: Call, wanted: bool) -> torch.Tensor:
         absorbed = self.latents.absorbed(call)
@@ -120,6 +136,11 @@ class Recorder:
         return rounded(call, name, self._plan.dtype)
 
     @property
+    def rounds(self) -> bool:
+        """Whether the model attends with less than it computes."""
+        return self._plan.rounds
+
+    @property
     def writers(self) -> dict[int, LayerWriter]:
         """By layer that was heard."""
         return self._writers
@@ -142,8 +163,9 @@ class Recorder:
         terms = self._merge_terms(call.layer, terms, place)
         fresh = slice(self._past, None)
         writer.write("q", self._past, array_of(call.q))
-        writer.write("k", self._past, array_of(call.k[:, :, fresh]))
-        if not writer.shape.value_in_key:
+        if writer.shape.kv_layer is None:
+            writer.write("k", self._past, array_of(call.k[:, :, fresh]))
+        if writer.shape.kv_layer is None and not writer.shape.value_in_key:
             writer.write("v", self._past, array_of(call.v[:, :, fresh]))
         if self._plan.wo_norms:
             writer.write("wo_v_l1", self._past, wo_norms(of_heads, fresh).cpu().numpy())
@@ -177,10 +199,14 @@ class Recorder:
                 "one attention per layer"
             )
         if call.q.shape[2] != self._rows or call.k.shape[2] != self._past + self._rows:
+            remedy = (
+                "where that is the cache's doing, --chunk 0 runs all tokens at once"
+                if self._rows < self._tokens
+                else "a dump holds a key per token; leave the layer out with --layers"
+            )
             raise Fault(
                 f"{place} attends with {call.q.shape[2]} queries to {call.k.shape[2]} keys "
-                f"where the text has {self._rows} and {self._past + self._rows} tokens; "
-                "where that is the cache's doing, --chunk 0 runs all tokens at once"
+                f"where the text has {self._rows} and {self._past + self._rows} tokens; {remedy}"
             )
 
     def _mask(self, call: Call, place: str) -> Mask:
@@ -228,6 +254,7 @@ class Recorder:
                 self._out_rows,
                 self._plan.wo_norms,
                 self._plan.latents and has_latents(call.module),
+                kv_layer=self._kv_layers[call.layer],
             )
             self._writers[call.layer] = LayerWriter(
                 self._layers, call.layer, shape, self._plan.dtype, self._plan.compression
@@ -246,12 +273,38 @@ class Recorder:
                 raise Fault(f"layer {layer} heard of {tokens} of {self._tokens} tokens")
             if self._plan.wo:
                 self._writers[layer].write_residual_norms(self.outputs.residual_norms(layer))
+            self._check_terms(layer, ropes)
             self._writers[layer].finish(self._terms[layer], ropes.get(layer))
+        if len({terms.causal for terms in self._terms.values()}) > 1:
+            raise Fault(
+                "some layers see later tokens and others do not, which one sequence of a dump "
+                "cannot hold; choose layers of one kind with --layers"
+            )
         missing = sorted(self._plan.layers - set(self._seen))
         if missing:
             raise Fault(
                 f"layers {', '.join(map(str, missing))} have no attention that goes "
                 "through transformers' AttentionInterface; leave them out with --layers"
+            )
+
+
+    def _check_terms(self, layer: int, ropes: dict[int, Rope | None]) -> None:
+        """Refuses what a dump's reader refuses."""
+        terms, owner = self._terms[layer], self._kv_layers[layer]
+        if owner is not None and (
+            terms != self._terms[owner]
+            or ropes.get(layer) != ropes.get(owner)
+            or ("sinks" in self._writers[layer].group) != ("sinks" in self._writers[owner].group)
+        ):
+            raise Fault(
+                f"layer {layer} reads the keys of layer {owner} with another scale, window, chunk, "
+                "soft-cap, rotation or sinks, which the dump format cannot hold; leave it out with "
+                "--layers"
+            )
+        if not terms.causal and (terms.window or terms.chunk or layer in self.slopes):
+            raise Fault(
+                f"layer {layer} sees later tokens within a window, chunk or bias by distance, "
+                "which the dump format cannot hold; leave it out with --layers"
             )
 
 
@@ -307,32 +360,45 @@ def pieces_of(model: torch.nn.Module, piece: int) -> int:
 def read_through(
     model: torch.nn.Module, ids: torch.Tensor, name: str, recorder: Recorder, piece: int
 ) -> float:
-    """Runs the model over `ids` [n], `piece` tokens at a time; returns the text's perplexity."""
+    """Runs the model over `ids` [n], `piece` tokens at a time, and proves that it attends as it
+    does by itself; returns the text's perplexity."""
     total = len(ids)
     piece = piece or total
     cache = whole_cache() if piece < total else None
     progress = Progress(name, total)
-    loss, last = 0.0, None
-    for past in range(0, total, piece):
-        some = ids[past : past + piece]
-        recorder.expect(past, len(some))
-        with (
-            listening(recorder),
-            recorder.latents.listening(model),
-            recorder.outputs.listening(model),
-            torch.no_grad(),
-        ):
-            logits = model(
-                input_ids=some[None].to(model.device),
-                past_key_values=cache,
-                use_cache=cache is not None,
-            ).logits[0]
-        recorder.outputs.prove()
-        if last is not None:
-            loss += _cross_entropy(last, some[:1])
-        loss += _cross_entropy(logits[:-1], some[1:])
-        last = logits[-1:]
-        progress.reached(past + len(some))
+    loss, last, ropes = 0.0, None, None
+    with whole_rotation(model, total):
+        for past in range(0, total, piece):
+            some = ids[past : past + piece]
+            recorder.expect(past, len(some))
+            with (
+                listening(recorder),
+                recorder.latents.listening(model),
+                recorder.outputs.listening(model),
+                torch.no_grad(),
+            ):
+                logits = model(
+                    input_ids=some[None].to(model.device),
+                    past_key_values=cache,
+                    use_cache=cache is not None,
+                ).logits[0]
+            recorder.outputs.prove()
+            turned = rotations_of(model)
+            if ropes not in (None, turned):
+                raise Fault(
+                    f"{model.config.model_type}: its rotation changes along the text; --chunk 0 "
+                    "reads all tokens at once"
+                )
+            ropes = turned
+            if last is not None:
+                loss += _cross_entropy(last, some[:1])
+            loss += _cross_entropy(logits[:-1], some[1:])
+            last = logits[-1:]
+            progress.reached(past + len(some))
+        if cache is None:
+            prove_first_tokens(model, ids, logits, recorder.rounds)
+        else:
+            prove_last_rows(model, ids, cache, logits, recorder.rounds)
     return math.exp(min(loss / max(1, total - 1), 700.0))
 
 

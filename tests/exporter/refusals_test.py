@@ -5,15 +5,24 @@ from __future__ import annotations
 import unittest
 from unittest import mock
 
+import numpy as np
 import torch
+from transformers import AutoModelForCausalLM
+from transformers.models.bloom import modeling_bloom
 from transformers.models.llama import modeling_llama
 
+import attention_capture
 from attention_capture import Mask, mask_of
 from dump_file import Fault
 from exported import Folder
 
 
 class Models(Folder):
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        attention_capture.require_fit()  # before a test changes what it would try
+
     def refused(self, name: str, *words: str, options: tuple = ()) -> None:
         self.assert_refused(self.export(self.model(name), *options), *words)
         self.assertFalse((self.folder / "dump.h5").exists())
@@ -42,6 +51,69 @@ class Models(Folder):
 
         with mock.patch.object(modeling_llama, "eager_attention_forward", sharper):
             self.refused("llama", "differs by")
+
+    def test_keys_that_are_chosen_per_row(self):
+        for name in ("deepseek_v32", "glm_moe_dsa"):
+            for options in ((), ("--materialised",), ("--chunk", 0), ("--chunk", 20)):
+                self.refused(name, "layer 0", "chooses 16 keys per row (indices)", "--tokens 16",
+                             options=options)
+        path = self.model("deepseek_v32")
+        code, said = self.export(path, "--tokens", 16)  # where each row chooses every key
+        self.assertEqual(code, 0, said)
+        model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager").eval()
+        ids = torch.from_numpy(np.load(self.made / "text.npy"))[None, :16]
+        with torch.no_grad():
+            own = model(ids, labels=ids).loss.exp()
+        self.assertIn(f"perplexity {float(own):.4g}", said)
+
+    def test_an_argument_of_unknown_meaning(self):
+        own = attention_capture.attend
+
+        def handed(value):
+            def function(*given, **named):
+                return own(*given, **named, tree=value)
+            return mock.patch.dict(attention_capture.AttentionInterface._global_mapping,
+                                   {attention_capture.NAME: function})
+
+        for value in (torch.ones(2), 3, True):
+            with handed(value):
+                self.refused("llama", "layer 0 (LlamaAttention) hands tree to its attention")
+        for value in (None, False):
+            with handed(value):
+                self.exported(self.model("llama"), "--fresh")
+
+    def test_an_argument_of_unknown_meaning_within_a_module(self):
+        attention, block = modeling_bloom.BloomAttention.forward, modeling_bloom.BloomBlock.forward
+
+        def takes(module, *given, tree=None, **named):
+            return attention(module, *given, **named)
+
+        def hands(module, *given, **named):
+            module.self_attention.register_forward_pre_hook(
+                lambda _, some, more: (some, {**more, "tree": 3}), with_kwargs=True, prepend=True)
+            return block(module, *given, **named)
+
+        with mock.patch.object(modeling_bloom.BloomAttention, "forward", takes), \
+                mock.patch.object(modeling_bloom.BloomBlock, "forward", hands):
+            self.refused("bloom", "layer 0 (BloomAttention) hands tree to its attention")
+
+    def test_attention_that_differs_where_nobody_listens_is_found(self):
+        own = modeling_llama.LlamaAttention.forward
+
+        def forward(module, hidden_states, *given, attention_mask, **named):
+            if module.config._attn_implementation in ("eager", "sdpa"):
+                attention_mask = attention_mask.clone()
+                attention_mask[..., 5:20] = torch.finfo(torch.float32).min
+            return own(module, hidden_states, *given, attention_mask=attention_mask, **named)
+
+        with mock.patch.object(modeling_llama.LlamaAttention, "forward", forward):
+            for options in (("--chunk", 0), ("--chunk", 10), ("--chunk", 63)):
+                self.refused("llama", "own eager attention", "attends otherwise",
+                             options=(*options, "--fresh"))
+
+    def test_several_residual_streams_have_no_norms(self):
+        self.refused("gemma3n_text", "residual stream of the shape (2, 1, 64, 32)", "leave --wo out",
+                     options=("--wo",))
 
     def test_files_that_are_no_models(self):
         (self.folder / "empty.gguf").write_bytes(b"nothing")

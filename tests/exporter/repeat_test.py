@@ -134,6 +134,7 @@ class Passes(Folder):
         self.assert_refused(self.export(short, "--repeat", "--prompt-tokens", PROMPT),
                             "made for 84", "--repeat-part")
         for name, said in (("deepseek_v2", "--materialised"), ("bert", "later tokens"),
+                           ("longrope", "changes after 32 tokens"),
                            ("qwen3_next", "more than keys and values")):
             self.assert_refused(self.export(self.repeating(name), "--repeat", "--prompt-tokens",
                                             PROMPT, out=f"{name}.h5"), said)

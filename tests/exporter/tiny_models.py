@@ -21,6 +21,12 @@ LATENT = {**SMALL, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 
           "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 6,
           "first_k_dense_replace": 2}
 
+INDEXED = {**LATENT, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 16,
+           "n_routed_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16,
+           "n_group": 1, "topk_group": 1}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.1, 1.2, 1.3],
+            "long_factor": [1.5, 2.0, 4.0, 8.0], "original_max_position_embeddings": 32}
+
 MODELS = {
     "llama": {**GROUPED, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}},
     "llama3_scaled": {**GROUPED, "model_type": "llama", "rope_parameters": {
@@ -60,6 +66,20 @@ MODELS = {
     "llama4_text": {**GROUPED, "head_dim": 16, "intermediate_size_mlp": 48, "num_local_experts": 2,
                     "attention_chunk_size": 20, "num_experts_per_tok": 1,
                     "no_rope_layers": [1, 0]},
+    # Factors by dimension, other ones from 33 tokens on; frequencies that grow with the text.
+    "longrope": {**GROUPED, "model_type": "llama", "rope_parameters": LONGROPE},
+    "phi3": {**GROUPED, "original_max_position_embeddings": 32, "rope_parameters": LONGROPE},
+    "dynamic": {**GROUPED, "model_type": "llama", "max_position_embeddings": 24,
+                "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}},
+    # The last two of five layers read the keys and values of layers 1 and 2.
+    "gemma3n_text": {**GROUPED, "num_hidden_layers": 5, "head_dim": 16, "sliding_window": 24,
+                     "num_kv_shared_layers": 2, "vocab_size_per_layer_input": VOCABULARY,
+                     "hidden_size_per_layer_input": 8, "laurel_rank": 4, "altup_num_inputs": 2,
+                     "layer_types": ["sliding_attention", "sliding_attention", "full_attention",
+                                     "sliding_attention", "full_attention"]},
+    # 16 keys are chosen per row.
+    "deepseek_v32": INDEXED,
+    "glm_moe_dsa": INDEXED,
     "bert": SMALL,
     # ALiBi, computed within the modules; of 12 heads some slopes are not powers of 2.
     "bloom": {"vocab_size": VOCABULARY, "hidden_size": 96, "n_layer": 2, "n_head": 12,

@@ -192,6 +192,8 @@ class Refusals(Folder):
             "rope_type": "longrope", "rope_theta": 5000.0, "short_factor": [1.0] * 4,
             "long_factor": [2.0] * 4, "factor": 4.0, "original_max_position_embeddings": 64})
         self.refused(long, "longrope", "after 64 tokens", "--tokens 64")
+        self.refused(self.model("dynamic"), "dynamic", "after 24 tokens", "--tokens 24")
+        self.refused(self.model("gemma3n_text"), "3 those of layer 1, 4 those of layer 2", "closed loop")
         self.refused(self.model("llama"), "layers 0 to 1", options=("--layers", "0,7"))
 
     def test_sweeps(self):
