@@ -1,7 +1,6 @@
 #include "results/journal.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/file.h>
 
 #include <algorithm>
@@ -32,9 +31,6 @@ Json header_of(const Plan& plan, const std::string& shard) {
                  {"shard", shard.empty() ? Json(nullptr) : Json(shard)}};
   const Json document = plan_document(plan);
   for (const auto& part : document.items()) header[part.key()] = part.value();
-  for (const PlannedDump& dump : plan.dumps) {
-    if (!dump.state.empty()) header["dump_states"][dump.fingerprint] = dump.state;
-  }
   return header;
 }
 
@@ -99,17 +95,6 @@ void refuse_changed_dumps(const Json& header, const Plan& plan, const std::strin
                  "); restore it, choose another --out, or pass --fresh to discard existing "
                  "cells");
     }
-  }
-  // Samples may have missed what changed.
-  const Json states = header.value("dump_states", Json::object());
-  for (const PlannedDump& dump : plan.dumps) {
-    const Json before = states.is_object() ? states.value(dump.fingerprint, Json()) : Json();
-    if (!before.is_string() || before == dump.state) continue;
-    errors.add(fmt::format(
-        "{}: was written or copied since {} was started ({}, was {}), and its fingerprint, of "
-        "samples from 1 GiB on, does not show every change; restore the file with its time (cp -p "
-        "keeps it), choose another --out, or pass --fresh to discard existing cells",
-        dump.path, path, dump.state, before.get<std::string>()));
   }
   errors.throw_if_any();
 }

@@ -20,7 +20,7 @@ constexpr double kStep = 0.05;         // of the scale, for the derivative of ou
 
 bool is_half(ElementType type) { return element_bytes(type) == 2; }
 
-// The type of the stored outputs, or the one of 16 bits that has all their numbers.
+// The type of the stored outputs, or the coarsest of 16 bits that has all their numbers.
 ElementType output_type(const Dump& dump, const std::string& sequence, const LayerInfo& layer) {
   std::vector<ElementType> holds = {ElementType::kBfloat16, ElementType::kFloat16};
   for (int head = 0; head < static_cast<int>(layer.query_heads) && !holds.empty(); ++head) {
@@ -29,7 +29,7 @@ ElementType output_type(const Dump& dump, const std::string& sequence, const Lay
       return std::any_of(out.begin(), out.end(), [&](double x) { return rounded_to(type, x) != x; });
     });
   }
-  return holds.empty() ? layer.out_type : holds.back();
+  return holds.empty() ? layer.out_type : holds.front();
 }
 
 // Least squares of out - z = ratio_of_norms z + ratio D, D being the derivative of z by the logarithm

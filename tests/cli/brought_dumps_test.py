@@ -149,7 +149,7 @@ class SharedCaches(Brought):
             results = self.run_sweep("--fresh", dumps=[str(path)], algorithms=self.METHODS,
                                      seeds=[0])
             cells.append({(c["key"]["algorithm"], c["key"]["layer"], c["key"]["kv_head"]):
-                          (c["metrics"], c["memory"]) for c in results["cells"]})
+                          (c["errors"], c["memory"]) for c in results["cells"]})
         self.assertEqual(len(cells[0]), 6)
         self.assertEqual(cells[0], cells[1])
 
