@@ -43,7 +43,7 @@ std::vector<std::string> survey_notes(const std::string& path,
     const std::size_t different = layer.different_heads();
     if (different < layer.heads.size()) {
       repeated.add(layer,
-                   fmt::format("{} KV heads, {} of them different: memory is {:.3g} times the "
+                   fmt::format("{} KV heads are copies of {}: memory is {:.3g} times the "
                                "model's; capture k and v before repeat_kv",
                                layer.heads.size(), different,
                                static_cast<double>(layer.heads.size()) /

@@ -203,7 +203,7 @@ class Notes(Brought):
     def test_equal_heads_and_tokens_of_zeros(self):
         q, k, v = tensors(heads=8)
         for said in self.told(q, np.repeat(k, 4, 0), np.repeat(v, 4, 0)):
-            self.assertIn("8 KV heads, 2 of them different: memory is 4 times", said)
+            self.assertIn("8 KV heads are copies of 2: memory is 4 times", said)
         k[:, 50:], v[:, 50:] = 0, 0
         for said in self.told(q, k, v):
             self.assertIn("last 14 of 64 tokens are zero", said)
