@@ -27,8 +27,10 @@ class Attributes {
     return guarded<std::int64_t>(name, [&]() -> std::optional<std::int64_t> {
       const auto value = hdf5::read_integer(object_, name);
       if (!value) {
-        add(errors_, location_, "attribute {} must be a single integer{}", name,
-            not_a_truth_value(name));
+        add(errors_, location_, "attribute {} must be a single integer", name);
+      } else if (*value == 1 && most > 1 && hdf5::is_truth_value(object_, name)) {
+        add(errors_, location_, kNotANumber, name);
+        return std::nullopt;
       } else if (*value < least || *value > most) {
         add(errors_, location_, "attribute {} is {}; it must be at least {}{}", name, *value, least,
             *value > most ? fmt::format(" and at most {}", most) : "");
@@ -43,8 +45,10 @@ class Attributes {
     return guarded<double>(name, [&]() -> std::optional<double> {
       const auto value = hdf5::read_number(object_, name);
       if (!value) {
-        add(errors_, location_, "attribute {} must be a single number{}", name,
-            not_a_truth_value(name));
+        add(errors_, location_, "attribute {} must be a single number", name);
+      } else if (*value == 1.0 && hdf5::is_truth_value(object_, name)) {
+        add(errors_, location_, kNotANumber, name);
+        return std::nullopt;
       } else if (!std::isfinite(*value) || *value < 0.0 || (positive && *value == 0.0)) {
         add(errors_, location_, "attribute {} is {}; it must be finite and {}", name, *value,
             positive ? "above 0" : "at least 0");
@@ -66,10 +70,9 @@ class Attributes {
   bool has(const std::string& name) const { return hdf5::has_attribute(object_, name); }
 
  private:
-  // h5py stores numpy's bool as an enumeration.
-  const char* not_a_truth_value(const std::string& name) const {
-    return hdf5::is_enumeration(object_, name) ? kTruthValue : "";
-  }
+  // False says 0 everywhere; True is 1 only where nothing but 0 and 1 may stand.
+  static constexpr fmt::format_string<const std::string&> kNotANumber =
+      "attribute {} is True, a truth value; store the number itself";
 
   bool present(const std::string& name) {
     if (has(name)) return true;

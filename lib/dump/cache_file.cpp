@@ -133,8 +133,7 @@ KeptCache checked_structure(const std::string& path, hid_t file, const Step& ste
   try {
     read_structure(errors, file, step, cache);
   } catch (const hdf5::Error& error) {
-    add(errors, "/", "its structure cannot be read ({}); the file is truncated or damaged",
-        error.what());
+    add(errors, "/", "{}", unreadable_structure(error));
   }
   errors.throw_if_any();
   return cache;

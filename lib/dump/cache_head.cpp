@@ -105,7 +105,34 @@ hdf5::Handle open_checked(ErrorList& errors, hid_t group, const std::string& loc
 
 bool are_integers(hid_t dataset) {
   const hdf5::Handle type(H5Dget_type(dataset));
-  return H5Tget_class(type.get()) == H5T_INTEGER;
+  return H5Tget_class(type.get()) == H5T_INTEGER || hdf5::is_truth_type(type.get());
+}
+
+bool is_mask(hid_t dataset) {
+  return hdf5::is_truth_type(hdf5::Handle(H5Dget_type(dataset)).get());
+}
+
+// Whether the numbers of this dataset are 0 and 1 alone, so that truth values are as good.
+bool is_truth(const std::string& name) {
+  return std::any_of(kRowNumbers.begin(), kRowNumbers.end(), [&](const RowNumber& number) {
+    return number.name == name && number.least == 0 && number.most == 1;
+  });
+}
+
+constexpr fmt::format_string<> kMask =
+    "is a mask; a row's token is its position in the sequence, so store np.flatnonzero(mask)";
+
+// Whether `token` is 0 or 1 in as many rows as the prompt has tokens, and nothing tells the rows
+// apart: positions would name two tokens again and again.
+bool is_mask_of_numbers(hid_t group, const KeptRows& kept) {
+  constexpr Index kFew = 2;
+  const auto rows = static_cast<Index>(kept.rows.size());
+  if (kept.prompt <= kFew || rows < kept.prompt) return false;
+  for (const char* name : {"head", "begin", "end", "key", "value"}) {
+    if (hdf5::has_link(group, name)) return false;
+  }
+  return std::all_of(kept.rows.begin(), kept.rows.end(),
+                     [](const KeptRow& row) { return row.token == 0 || row.token == 1; });
 }
 
 enum class Elements { kIntegers, kReals, kEither };
@@ -113,9 +140,7 @@ enum class Elements { kIntegers, kReals, kEither };
 void check_type(ErrorList& errors, const std::string& location, hid_t dataset, Elements wanted) {
   const bool integers = are_integers(dataset);
   if (wanted == Elements::kIntegers && !integers) {
-    const hdf5::Handle type(H5Dget_type(dataset));
-    add(errors, location, "must be integers{}",
-        H5Tget_class(type.get()) == H5T_ENUM ? kTruthValue : "");
+    add(errors, location, "must be integers");
   }
   if (wanted == Elements::kIntegers || (wanted == Elements::kEither && integers)) return;
   const auto stored = stored_type(dataset);
@@ -307,6 +332,10 @@ KeptHead check_cache_head(ErrorList& errors, hid_t group, const std::string& loc
     if (std::find(known.begin(), known.end(), name) == known.end()) continue;
     const hdf5::Handle dataset = open_checked(errors, group, place, name, vectors ? 2 : 1);
     if (!dataset) continue;
+    if (is_mask(dataset.get()) && !is_truth(name)) {
+      add(errors, place, name == "token" ? kMask : "must be numbers, got truth values");
+      continue;
+    }
     check_type(errors, place, dataset.get(), elements_of(name));
     const auto dims = extent_of(dataset.get());
     if (name == "key") head.d = static_cast<Index>(dims[1]);
@@ -356,6 +385,7 @@ KeptRows read_kept_rows(ErrorList& errors, hid_t group, const std::string& locat
   kept.rows.resize(extent_of(token.get()).at(0));
   for (KeptRow& row : kept.rows) row.begin = kept.prompt;
   const bool are_numbers = read_row_numbers(errors, group, location, kept);
+  if (are_numbers && is_mask_of_numbers(group, kept)) add(errors, join(location, "token"), kMask);
   if (hdf5::has_attribute(group, "tokens")) {
     const auto tokens = hdf5::read_integer(group, "tokens");
     for (KeptRow& row : kept.rows) {

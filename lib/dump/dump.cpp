@@ -12,6 +12,7 @@
 #include "dump/fingerprint.hpp"
 #include "dump/first_reading.hpp"
 #include "dump/layer_output.hpp"
+#include "dump/layer_survey.hpp"
 #include "dump/open_file.hpp"
 #include "dump/source_files.hpp"
 #include "dump/structure.hpp"
@@ -22,10 +23,16 @@ namespace {
 
 // The tensors of the layer that was read last, kept open: chunks that span several heads are then
 // decoded once.
+struct Queries {
+  const LayerInfo* layer;
+  Tensor q;
+  std::optional<Tensor> wo_v_l1;
+};
 struct OpenLayer {
   std::string sequence;
   int layer = -1;
-  std::optional<Tensor> q, k, v, wo_v_l1;  // no v where values lie in the keys
+  std::optional<Tensor> k, v;  // no v where values lie in the keys
+  std::vector<Queries> queries;  // of the layer itself, then of its readers
   std::optional<Tensor> q_repeat, k_repeat;
 };
 
@@ -73,7 +80,8 @@ StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tok
   shape.tokens = tokens == 0 ? layer.tokens : tokens;
   shape.d = layer.d;
   shape.dv = layer.dv;
-  shape.heads_per_kv = static_cast<int>(layer.query_heads / layer.kv_heads);
+  shape.heads_per_kv =
+      static_cast<int>((layer.query_heads + layer.further_query_heads) / layer.kv_heads);
   shape.first_query = std::min(layer.tokens - layer.query_rows, shape.tokens);
   shape.window = layer.window;
   shape.scale = layer.scale;
@@ -99,6 +107,10 @@ struct Dump::Impl {
   FileState opened;
   DumpInfo info;
   mutable OpenLayer open;
+  mutable std::optional<ContentReading> content;  // the last one
+
+  // Reads the content, unless that was the last reading.
+  const ContentReading& read_whole(std::uint64_t hashed_whole) const;
 
   // What `read` returns, unless the file is another by then: HDF5 reads zeros behind the end of a
   // file that was cut.
@@ -138,10 +150,11 @@ struct Dump::Impl {
   const OpenLayer& open_layer(const std::string& sequence, const LayerInfo& layer) const {
     if (open.layer != layer.index || open.sequence != sequence) {
       open = OpenLayer();
-      open.q = tensor(sequence, layer.index, "q", layer.tokens - layer.query_rows);
-      open.k = tensor(sequence, layer.index, "k", 0);
-      if (!layer.value_in_key) open.v = tensor(sequence, layer.index, "v", 0);
-      if (layer.wo_v_l1) open.wo_v_l1 = tensor(sequence, layer.index, "wo_v_l1", 0);
+      const int keys_of = layer.kv_layer.value_or(layer.index);
+      open.k = tensor(sequence, keys_of, "k", 0);
+      if (!layer.value_in_key) open.v = tensor(sequence, keys_of, "v", 0);
+      add_queries(sequence, layer);
+      for (const int reader : layer.readers) add_queries(sequence, this->layer(sequence, reader));
       if (layer.repeat) {
         open.q_repeat = tensor(sequence, layer.index, "q_repeat", 0, "row");
         open.k_repeat = tensor(sequence, layer.index, "k_repeat", 0, "row");
@@ -150,6 +163,13 @@ struct Dump::Impl {
       open.layer = layer.index;
     }
     return open;
+  }
+
+  void add_queries(const std::string& sequence, const LayerInfo& layer) const {
+    open.queries.push_back(
+        {&layer, tensor(sequence, layer.index, "q", layer.tokens - layer.query_rows), {}});
+    if (!layer.wo_v_l1) return;
+    open.queries.back().wo_v_l1 = tensor(sequence, layer.index, "wo_v_l1", 0);
   }
 
   std::unique_ptr<StreamData> read(const std::string& sequence, const LayerInfo& layer, int kv_head,
@@ -170,27 +190,29 @@ struct Dump::Impl {
     } else {
       data->values = tensors.v->read(kv_head, 0, n);
     }
-    const auto of_group = [&](const std::vector<double>& by_head) {
-      if (by_head.empty()) return std::vector<double>();
-      const auto first = by_head.begin() + kv_head * stream.shape.heads_per_kv;
-      return std::vector<double>(first, first + stream.shape.heads_per_kv);
-    };
-    stream.sinks = of_group(layer.sinks);
-    stream.alibi_slopes = of_group(layer.alibi_slopes);
     stream.keys = {data->keys.data(), n, layer.d};
     stream.values = {data->values.data(), n, layer.dv};
-    for (Index g = 0; g < stream.shape.heads_per_kv; ++g) {
-      const Index head = kv_head * stream.shape.heads_per_kv + g;
-      data->queries.push_back(tensors.q->read(head, 0, query_rows));
-      stream.queries.emplace_back(data->queries.back().data(), query_rows, layer.d);
-      if (layer.wo_v_l1) {
-        data->wo_v_l1.push_back(tensors.wo_v_l1->read(head, 0, n));
-        stream.wo_v_l1.push_back(data->wo_v_l1.back().data());
-      }
-      if (layer.repeat) {
-        data->repeat_queries.push_back(tensors.q_repeat->read(head, 0, layer.repeat_rows));
-        stream.repeat_queries.emplace_back(data->repeat_queries.back().data(), layer.repeat_rows,
-                                           layer.d);
+    for (const auto& [from, q, wo_v_l1] : tensors.queries) {
+      const Index group = from->query_heads / layer.kv_heads;
+      const auto add_by_head = [&](const std::vector<double>& all, std::vector<double>& out) {
+        if (all.empty()) return;
+        const auto first = all.begin() + kv_head * group;
+        out.insert(out.end(), first, first + group);
+      };
+      add_by_head(from->sinks, stream.sinks);
+      add_by_head(from->alibi_slopes, stream.alibi_slopes);
+      for (Index head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        data->queries.push_back(q.read(head, 0, query_rows));
+        stream.queries.emplace_back(data->queries.back().data(), query_rows, layer.d);
+        if (wo_v_l1) {
+          data->wo_v_l1.push_back(wo_v_l1->read(head, 0, n));
+          stream.wo_v_l1.push_back(data->wo_v_l1.back().data());
+        }
+        if (layer.repeat) {
+          data->repeat_queries.push_back(tensors.q_repeat->read(head, 0, layer.repeat_rows));
+          stream.repeat_queries.emplace_back(data->repeat_queries.back().data(),
+                                             layer.repeat_rows, layer.d);
+        }
       }
     }
     if (layer.repeat) {
@@ -290,11 +312,29 @@ std::vector<double> Dump::read_residual_norms(const std::string& sequence, int l
       [&] { return read_residual_norm(impl_->file.get(), path, impl_->info.path + ": " + path); });
 }
 
-std::string Dump::fingerprint() const {
-  return within_memory(impl_->info.path, [&] {
-    return impl_->unchanged(
-        [&] { return content_fingerprint(impl_->dump_file(), impl_->info, kHashedWhole); });
+const ContentReading& Dump::Impl::read_whole(std::uint64_t hashed_whole) const {
+  if (content && content->hashed_whole == hashed_whole) return *content;
+  content = within_memory(info.path, [&] {
+    return unchanged([&] { return read_content(dump_file(), info, hashed_whole); });
   });
+  return *content;
+}
+
+std::string Dump::fingerprint() const { return impl_->read_whole(kHashedWhole).fingerprint; }
+
+std::vector<std::string> Dump::notes() const {
+  constexpr std::uint64_t kSurveyed = std::uint64_t{1} << 26;  // read whole without a fingerprint
+  const ContentReading& content =
+      impl_->content ? *impl_->content : impl_->read_whole(kSurveyed);
+  return survey_notes(impl_->info.path, content.layers);
+}
+
+std::string Dump::state() const {
+  const ContentReading& content = impl_->read_whole(kHashedWhole);
+  if (!content.sampled) return "";
+  const FileState& state = impl_->opened;
+  return fmt::format("{} bytes, {}.{:09}", state.size, state.changed_seconds,
+                     state.changed_nanoseconds);
 }
 
 }  // namespace kvbench

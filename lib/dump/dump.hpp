@@ -9,6 +9,7 @@
 
 #include "core/evidence.hpp"
 #include "core/stream.hpp"
+#include "dump/element_type.hpp"
 
 namespace kvbench {
 
@@ -22,6 +23,8 @@ struct LayerInfo {
   Index d = 0;
   Index dv = 0;
   std::string dtype;   // of k: "float16", "bfloat16", "float32" or "float64"
+  ElementType coarsest = ElementType::kFloat64;  // the largest roundoff among q, k and v
+  ElementType out_type = ElementType::kFloat64;
   double scale = 1.0;  // multiplies <q, k>
   Index window = 0;    // sliding window, 0 = none
   double softcap = 0.0;
@@ -37,6 +40,11 @@ struct LayerInfo {
   Index hidden = 0;                  // columns of the output projection `wo`, 0 = not stored
   std::uint64_t wo_chunk_bytes = 0;  // at most held to decode its chunks
   Index residual_rows = 0;           // Nr: residual norms of the last Nr positions
+  // The layer whose keys and values it reads: it has none of its own, and its query heads are
+  // further ones of that layer's streams, after its own. Of that layer: who reads it.
+  std::optional<int> kv_layer;
+  std::vector<int> readers;
+  Index further_query_heads = 0;
   Index repeat_rows = 0;             // of q_repeat and k_repeat, 0 = not stored
   std::shared_ptr<const RepeatPass> repeat;  // the sequence's, if they are stored
 };
@@ -102,7 +110,8 @@ class Dump {
   const DumpInfo& info() const;
 
   // Reads one KV head: keys, values and the queries of its group, first `tokens` positions (0 =
-  // all). NaN and infinity throw InputError naming dataset, head and token. Holds nothing else.
+  // all). NaN and infinity throw InputError naming dataset, head and token. Holds nothing else. Of a
+  // layer that others read: with the queries of all; of one that reads another: with its own alone.
   std::unique_ptr<StreamData> read_stream(const std::string& sequence, int layer, int kv_head,
                                           Index tokens = 0) const;
 
@@ -119,6 +128,15 @@ class Dump {
   // evenly spaced samples above), never of path or time. Non-finite elements met on the way throw
   // InputError.
   std::string fingerprint() const;
+
+  // Of keys and values that a capture more often than a model has: equal KV heads, tokens of zeros
+  // at the end, a layer with another one's (dump/layer_survey.hpp). Known from the fingerprint, if
+  // that was asked for before; else from samples, and all of what they make suspicious.
+  std::vector<std::string> notes() const;
+
+  // Where the fingerprint is of samples: size and time of the last change of the file, by which a
+  // run that resumes sees that the dump is another one; else empty.
+  std::string state() const;
 
  private:
   struct Impl;

@@ -195,4 +195,12 @@ double largest_finite(ElementType type) {
 
 double unit_roundoff(ElementType type) { return std::ldexp(1.0, -layout(type).mantissa_bits - 1); }
 
+double least_normal(ElementType type) {
+  return std::ldexp(1.0, 2 - (1 << (layout(type).exponent_bits - 1)));
+}
+
+ElementType coarser(ElementType a, ElementType b) {
+  return unit_roundoff(a) < unit_roundoff(b) ? b : a;
+}
+
 }  // namespace kvbench

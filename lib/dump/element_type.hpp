@@ -32,5 +32,8 @@ double rounded_to(ElementType type, double value);
 // The largest finite value, and the relative rounding error of normal values.
 double largest_finite(ElementType type);
 double unit_roundoff(ElementType type);
+double least_normal(ElementType type);
+// The type of the larger unit roundoff.
+ElementType coarser(ElementType a, ElementType b);
 
 }  // namespace kvbench

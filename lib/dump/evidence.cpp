@@ -79,4 +79,19 @@ std::shared_ptr<const Evidence> check_evidence(ErrorList& errors, hid_t sequence
   return std::make_shared<const Evidence>(std::move(evidence));
 }
 
+void check_token_ids(ErrorList& errors, hid_t sequence, const std::string& location, Index tokens) {
+  if (!hdf5::has_link(sequence, "token_ids")) return;
+  const std::string ids = join(location, "token_ids");
+  const hdf5::Handle dataset = small_dataset_of(errors, sequence, ids, "token_ids");
+  if (!dataset) return;
+  const hdf5::Handle space(H5Dget_space(dataset.get()));
+  const auto dims = hdf5::extent(space.get());
+  const hdf5::Handle type(H5Dget_type(dataset.get()));
+  if (H5Tget_class(type.get()) != H5T_INTEGER || dims.size() != 1) {
+    add(errors, ids, "must be int32 [n]");
+  } else if (tokens > 0 && dims[0] != static_cast<std::uint64_t>(tokens)) {
+    add(errors, ids, "has {} entries and the layers have {} tokens", dims[0], tokens);
+  }
+}
+
 }  // namespace kvbench

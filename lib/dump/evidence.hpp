@@ -14,4 +14,7 @@ namespace kvbench {
 std::shared_ptr<const Evidence> check_evidence(ErrorList& errors, hid_t sequence,
                                                const std::string& location, Index tokens);
 
+// The dataset `token_ids` of a sequence, if there is one.
+void check_token_ids(ErrorList& errors, hid_t sequence, const std::string& location, Index tokens);
+
 }  // namespace kvbench

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
@@ -20,6 +22,42 @@ constexpr hsize_t kIdsAtOnce = hsize_t{1} << 17;
 
 // Text in which no name or value can pass for another's.
 std::string quoted(const std::string& text) { return fmt::format("{}:{}", text.size(), text); }
+
+// A truth value has the text of its number where the format reads one.
+std::string attribute_text(hid_t object, const std::string& name) {
+  constexpr std::array<std::string_view, 4> kNumbers = {"causal", "chunk", "logit_softcap",
+                                                        "sliding_window"};
+  const bool read = std::find(kNumbers.begin(), kNumbers.end(), name) != kNumbers.end();
+  if (!read || !hdf5::is_truth_value(object, name)) return hdf5::attribute_text(object, name);
+  return fmt::format("{}", hdf5::read_integer(object, name).value_or(0));
+}
+
+enum class Survey { kNone, kKeys, kValues };
+
+struct TensorPlace {
+  std::string path;
+  Index row_token;  // of row 0
+  const char* row_name;
+  Survey survey;
+  std::string sequence;  // of what is surveyed
+  int layer;
+};
+
+// What was read of one head of a tensor.
+struct HeadDigest {
+  Hash128 hash;
+  Index last_row = -1;  // the last one that is not zero
+
+  void add(Index row, Index count, const std::vector<std::byte>& bytes) {
+    hash.add(bytes.data(), bytes.size());
+    const auto end = std::find_if(bytes.rbegin(), bytes.rend(),
+                                  [](std::byte byte) { return byte != std::byte{0}; });
+    if (end == bytes.rend()) return;
+    const auto last = static_cast<std::size_t>(bytes.rend() - end) - 1;
+    const std::size_t row_bytes = bytes.size() / static_cast<std::size_t>(count);
+    last_row = std::max(last_row, row + static_cast<Index>(last / row_bytes));
+  }
+};
 
 class Content {
  public:
@@ -47,7 +85,7 @@ class Content {
     for (const std::string& name : hdf5::attribute_names(object.get())) {
       if (name == "created") continue;
       text_ += fmt::format("{} @{}={}\n", quoted(path), quoted(name),
-                           quoted(hdf5::attribute_text(object.get(), name)));
+                           quoted(attribute_text(object.get(), name)));
     }
   }
 
@@ -86,10 +124,16 @@ class Content {
     const std::string path = layer_path(sequence, layer.index);
     add_attributes(path);
     add_rope(path);
-    add_tensor(path + "/k", 0);
+    if (!layer.kv_layer) {
+      add_tensor(path + "/k", 0);
+      survey(sequence, layer.index, Survey::kKeys);
+    }
     if (layer.out_rows > 0) add_tensor(path + "/out", layer.tokens - layer.out_rows);
     add_tensor(path + "/q", layer.tokens - layer.query_rows);
-    if (!layer.value_in_key) add_tensor(path + "/v", 0);
+    if (!layer.value_in_key && !layer.kv_layer) {
+      add_tensor(path + "/v", 0);
+      survey(sequence, layer.index, Survey::kValues);
+    }
     if (layer.wo_v_l1) add_tensor(path + "/wo_v_l1", 0);
     if (layer.hidden > 0) add_tensor(path + "/wo", 0, "row");
     if (layer.repeat) {
@@ -125,15 +169,27 @@ class Content {
     text_ += "\n";
   }
 
-  std::string hash(std::uint64_t hashed_whole) const {
+  ContentReading read(std::uint64_t hashed_whole) const {
+    ContentReading reading;
     Hash128 hash;
     hash.add(text_);
-    const std::uint64_t samples = bytes_ < hashed_whole ? bytes_ : hashed_whole / 4;
-    for (const auto& [path, token, row_name] : tensors_) {
-      const Tensor tensor(file_, path, info_.path + ": " + path, token, row_name);
-      for (Index head = 0; head < tensor.heads(); ++head) add_head(hash, tensor, head, samples);
+    reading.hashed_whole = hashed_whole;
+    reading.sampled = bytes_ >= hashed_whole;
+    const std::uint64_t samples = reading.sampled ? hashed_whole / 4 : bytes_;
+    for (const TensorPlace& place : tensors_) {
+      const Tensor tensor = open(place);
+      std::vector<HeadDigest> digests(static_cast<std::size_t>(tensor.heads()));
+      for (Index head = 0; head < tensor.heads(); ++head) {
+        add_head(hash, tensor, head, samples, digests[static_cast<std::size_t>(head)]);
+      }
+      if (place.survey == Survey::kKeys) {
+        reading.layers.push_back({place.sequence, place.layer, tensor.rows(), {}, -1});
+      }
+      if (place.survey != Survey::kNone) add_survey(reading.layers, place, digests);
     }
-    return hash.hex();
+    reading.fingerprint = hash.hex();
+    if (reading.sampled) look_again(reading.layers);
+    return reading;
   }
 
  private:
@@ -144,13 +200,62 @@ class Content {
     bytes_ += static_cast<std::uint64_t>(tensor.heads()) *
               static_cast<std::uint64_t>(tensor.rows()) *
               static_cast<std::uint64_t>(tensor.columns()) * element_bytes(tensor.type());
-    tensors_.push_back({path, row_token, row_name});
+    tensors_.push_back({path, row_token, row_name, Survey::kNone, {}, 0});
+  }
+
+  // The keys of a layer come before its values.
+  void survey(const std::string& sequence, int layer, Survey what) {
+    TensorPlace& place = tensors_.back();
+    place.survey = what;
+    place.sequence = sequence;
+    place.layer = layer;
+  }
+
+  Tensor open(const TensorPlace& place) const {
+    return {file_, place.path, info_.path + ": " + place.path, place.row_token, place.row_name};
+  }
+
+  static void add_survey(std::vector<LayerSurvey>& layers, const TensorPlace& place,
+                         const std::vector<HeadDigest>& digests) {
+    const auto of = std::find_if(layers.begin(), layers.end(), [&](const LayerSurvey& layer) {
+      return layer.layer == place.layer && layer.sequence == place.sequence;
+    });
+    of->heads.resize(digests.size());
+    for (std::size_t head = 0; head < digests.size(); ++head) {
+      of->heads[head] += digests[head].hash.hex();
+      if (place.survey != Survey::kKeys) continue;
+      of->last_key = std::max(of->last_key, digests[head].last_row);
+    }
+  }
+
+  // All elements of what samples make suspicious.
+  void look_again(std::vector<LayerSurvey>& layers) const {
+    for (LayerSurvey& layer : layers) {
+      if (!layer.is_suspicious()) continue;
+      layer.heads.clear();
+      layer.last_key = -1;
+      for (const TensorPlace& place : tensors_) {
+        if (place.survey == Survey::kNone || place.layer != layer.layer ||
+            place.sequence != layer.sequence) {
+          continue;
+        }
+        const Tensor tensor = open(place);
+        std::vector<HeadDigest> digests(static_cast<std::size_t>(tensor.heads()));
+        Hash128 unused;
+        for (Index head = 0; head < tensor.heads(); ++head) {
+          add_head(unused, tensor, head, bytes_, digests[static_cast<std::size_t>(head)]);
+        }
+        add_survey(layers, place, digests);
+      }
+    }
   }
 
   // This head's share of `samples` bytes.
-  void add_head(Hash128& hash, const Tensor& tensor, Index head, std::uint64_t samples) const {
-    const auto add = [&](Index, Index, const std::vector<std::byte>& bytes) {
+  void add_head(Hash128& hash, const Tensor& tensor, Index head, std::uint64_t samples,
+                HeadDigest& digest) const {
+    const auto add = [&](Index row, Index count, const std::vector<std::byte>& bytes) {
       hash.add(bytes.data(), bytes.size());
+      digest.add(row, count, bytes);
     };
     if (samples >= bytes_) {
       tensor.for_each_slab(head, 0, tensor.rows(), add);
@@ -175,12 +280,7 @@ class Content {
   const Step& step_;
   std::string text_;
   std::uint64_t bytes_ = 0;
-  struct Tensors {
-    std::string path;
-    Index row_token;  // of row 0
-    const char* row_name;
-  };
-  std::vector<Tensors> tensors_;
+  std::vector<TensorPlace> tensors_;
 };
 
 InputError unreadable(const DumpInfo& info, const hdf5::Error& error) {
@@ -198,13 +298,13 @@ void read_descriptions(const DumpFile& file, const DumpInfo& info, const Step& s
   }
 }
 
-std::string content_fingerprint(const DumpFile& file, const DumpInfo& info,
-                                std::uint64_t hashed_whole) {
+ContentReading read_content(const DumpFile& file, const DumpInfo& info,
+                            std::uint64_t hashed_whole) {
   try {
     const Step step = [] {};
     Content content(file, info, step);
     content.add_descriptions();
-    return content.hash(hashed_whole);
+    return content.read(hashed_whole);
   } catch (const hdf5::Error& error) {
     throw unreadable(info, error);
   }

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "dump/dump.hpp"
 #include "dump/first_reading.hpp"
+#include "dump/layer_survey.hpp"
 #include "dump/source_files.hpp"
 
 namespace kvbench {
@@ -17,9 +19,16 @@ inline constexpr std::uint64_t kHashedWhole = std::uint64_t{1} << 30;
 // text, the shapes and element types, and the tensors as stored (after filters, so chunks and
 // compression do not matter, nor whether a tensor is virtual; path and time do not either). With
 // `hashed_whole` bytes of tensors or more: evenly spaced blocks of rows of every head, a quarter of
-// `hashed_whole` in all. Throws InputError for unreadable or non-finite elements met on the way.
-std::string content_fingerprint(const DumpFile& file, const DumpInfo& info,
-                                std::uint64_t hashed_whole);
+// `hashed_whole` in all. Equal heads and zero tokens that samples show are looked for in all tokens. Throws InputError
+// for unreadable or non-finite elements met on the way.
+struct ContentReading {
+  std::string fingerprint;
+  std::uint64_t hashed_whole = 0;   // as given
+  bool sampled = false;             // whether it is of samples
+  std::vector<LayerSurvey> layers;  // that have keys and values
+};
+ContentReading read_content(const DumpFile& file, const DumpInfo& info,
+                            std::uint64_t hashed_whole);
 
 // Reads what the fingerprint is made of but the elements of tensors.
 // The same errors.

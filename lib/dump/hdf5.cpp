@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 #include <exception>
 #include <limits>
 #include <new>
@@ -370,9 +373,26 @@ std::vector<std::string> attribute_names(hid_t object) {
   return names;
 }
 
-bool is_enumeration(hid_t object, const std::string& name) {
+bool is_truth_type(hid_t type) {
+  if (H5Tget_class(type) != H5T_ENUM || H5Tget_nmembers(type) != 2) return false;
+  const Handle base(H5Tget_super(type));
+  const std::size_t size = H5Tget_size(type);
+  for (const int value : {0, 1}) {
+    std::array<std::byte, 8> bytes{};
+    const int member = H5Tget_member_index(type, value == 0 ? "FALSE" : "TRUE");
+    if (member < 0 || size > bytes.size()) return false;
+    check(H5Tget_member_value(type, static_cast<unsigned>(member), bytes.data()));
+    std::int64_t stored = 0;
+    std::memcpy(&stored, bytes.data(), sizeof stored);
+    check(H5Tconvert(base.get(), H5T_NATIVE_INT64, 1, &stored, nullptr, H5P_DEFAULT));
+    if (stored != value) return false;
+  }
+  return true;
+}
+
+bool is_truth_value(hid_t object, const std::string& name) {
   const Handle type(H5Aget_type(open_attribute(object, name).get()));
-  return H5Tget_class(type.get()) == H5T_ENUM;
+  return is_truth_type(type.get());
 }
 
 std::optional<std::int64_t> read_integer(hid_t object, const std::string& name) {
@@ -380,7 +400,7 @@ std::optional<std::int64_t> read_integer(hid_t object, const std::string& name) 
   const Handle type(H5Aget_type(attribute.get()));
   const H5T_class_t type_class = H5Tget_class(type.get());
   if (count(attribute) != 1) return std::nullopt;
-  if (type_class == H5T_INTEGER) {
+  if (type_class == H5T_INTEGER || is_truth_type(type.get())) {
     return read_values<std::int64_t>(attribute, H5T_NATIVE_INT64).front();
   }
   if (type_class != H5T_FLOAT) return std::nullopt;
@@ -394,6 +414,9 @@ std::optional<double> read_number(hid_t object, const std::string& name) {
   const Handle type(H5Aget_type(attribute.get()));
   const H5T_class_t type_class = H5Tget_class(type.get());
   if (count(attribute) != 1) return std::nullopt;
+  if (is_truth_type(type.get())) {
+    return static_cast<double>(read_values<std::int64_t>(attribute, H5T_NATIVE_INT64).front());
+  }
   if (type_class != H5T_INTEGER && type_class != H5T_FLOAT) return std::nullopt;
   return read_values<double>(attribute, H5T_NATIVE_DOUBLE).front();
 }

@@ -124,11 +124,13 @@ std::vector<std::uint64_t> extent(hid_t dataspace);
 
 bool has_attribute(hid_t object, const std::string& name);
 std::vector<std::string> attribute_names(hid_t object);  // ascending
-// Whether the attribute is of an enumerated type, as h5py stores truth values.
-bool is_enumeration(hid_t object, const std::string& name);
+// Whether a type is the enumeration of FALSE and TRUE that h5py makes of truth values.
+bool is_truth_type(hid_t type);
+bool is_truth_value(hid_t object, const std::string& name);  // of an attribute
 
 // A single value, scalar or array of one. nullopt if the attribute has another type (a number
-// with a fraction read as integer included) or shape. Both kinds of strings, any width of number.
+// with a fraction read as integer included) or shape. Both kinds of strings, any width of number,
+// truth values as 0 and 1.
 std::optional<std::int64_t> read_integer(hid_t object, const std::string& name);
 std::optional<double> read_number(hid_t object, const std::string& name);
 std::optional<std::string> read_string(hid_t object, const std::string& name);

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "core/error.hpp"
+#include "dump/structure_errors.hpp"
 
 namespace kvbench {
 namespace {
@@ -81,6 +82,9 @@ hdf5::Handle open_dump_file(const std::string& path) {
   try {
     return hdf5::open_file(path, hdf5::Access::kReadUnlocked);
   } catch (const hdf5::Error& error) {
+    if (is_newer_format(error)) {
+      throw InputError(path + ": " + cannot_open(error));
+    }
     throw InputError(fmt::format(
         "{}: HDF5 cannot open it ({}); the file is truncated, damaged or still being written", path,
         error.what()));

@@ -10,6 +10,7 @@
 #include "core/memory_limit.hpp"
 #include "dump/attributes.hpp"
 #include "dump/evidence.hpp"
+#include "dump/kv_layer.hpp"
 #include "dump/layer_members.hpp"
 #include "dump/layer_output.hpp"
 #include "dump/repeat.hpp"
@@ -180,10 +181,61 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
   info.d = k->columns;
   info.dv = v->columns;
   info.dtype = element_name(k->stored.type);
+  info.coarsest = coarser(q->stored.type, coarser(k->stored.type, v->stored.type));
   info.out_rows = out ? out->rows : 0;
+  if (out) info.out_type = out->stored.type;
   info.wo_v_l1 = wo_v_l1.has_value();
   info.repeat_rows = repeat ? repeat->q.rows : 0;
   info.chunk_bytes = tensors.chunk_bytes();
+}
+
+// The tensors of a layer that reads another one's keys and values; what it shares is joined later.
+void check_reader_tensors(ErrorList& errors, hid_t layer, const std::string& location,
+                          const StructureReading& reading, SourceFiles* sources, LayerInfo& info) {
+  for (const char* name : {"k", "v", "q_repeat", "k_repeat"}) {
+    if (!hdf5::has_link(layer, name)) continue;
+    add(errors, join(location, name),
+        "stands beside the attribute kv_layer, which says that layer {} has the keys and values; "
+        "remove one of them",
+        *info.kv_layer);
+  }
+  if (info.value_in_key) {
+    add(errors, location, "has kv_layer and value_in_key; write value_in_key to layer {} alone",
+        *info.kv_layer);
+  }
+  const auto shape = [&](const char* name, const char* layout) {
+    return tensor_shape(errors, layer, join(location, name), name, layout, sources);
+  };
+  const auto q = shape("q", "[Hq, Nq, d]");
+  std::optional<TensorShape> out, wo_v_l1;
+  if (hdf5::has_link(layer, "out")) out = shape("out", "[Hq, No, dv]");
+  if (hdf5::has_link(layer, "wo_v_l1")) wo_v_l1 = shape("wo_v_l1", "[Hq, n, 1]");
+  const LayerTensors of_layer{q, std::nullopt, out};
+  const auto wo = check_wo(errors, layer, location, of_layer, sources);
+  info.residual_rows = check_residual_norm(errors, layer, location, of_layer);
+  if (!q) return;
+  check_members(errors, layer, location, q->heads, info);
+  for (const auto& [name, tensor] : {std::pair{"q", q}, {"out", out}, {"wo", wo}}) {
+    if (!tensor) continue;
+    check_memory_of(errors, join(location, name), *tensor, reading);
+    if (tensor->heads == q->heads) continue;
+    add(errors, location, "{} {} and q {} disagree in heads", name, tensor->text(), q->text());
+  }
+  if (wo_v_l1 && (wo_v_l1->heads != q->heads || wo_v_l1->columns != 1)) {
+    add(errors, location, "wo_v_l1 {} must be [{}, n, 1]", wo_v_l1->text(), q->heads);
+  }
+  info.query_heads = q->heads;
+  info.query_rows = q->rows;
+  info.d = q->columns;
+  info.tokens = wo_v_l1 ? wo_v_l1->rows : 0;
+  info.dv = out ? out->columns : 0;
+  info.coarsest = q->stored.type;
+  info.out_rows = out ? out->rows : 0;
+  if (out) info.out_type = out->stored.type;
+  info.hidden = wo ? wo->columns : 0;
+  info.wo_chunk_bytes = wo ? wo->chunk_bytes : 0;
+  info.wo_v_l1 = wo_v_l1.has_value();
+  info.chunk_bytes = q->chunk_bytes + (wo_v_l1 ? wo_v_l1->chunk_bytes : 0);
 }
 
 using SharedRope = std::shared_ptr<const Rope>;
@@ -263,7 +315,12 @@ std::optional<LayerInfo> check_layer(ErrorList& errors, hid_t layers, const std:
       attributes.integer("sliding_window", 0, std::numeric_limits<std::int64_t>::max()).value_or(0);
   info.softcap = attributes.number("logit_softcap", false).value_or(0.0);
   check_mask(errors, attributes, layer_location, info);
-  check_layer_tensors(errors, layer.get(), layer_location, model.reading, model.sources, info);
+  if (attributes.has("kv_layer")) {
+    info.kv_layer = static_cast<int>(
+        attributes.integer("kv_layer", 0, std::numeric_limits<int>::max()).value_or(0));
+  }
+  const auto check_tensors = info.kv_layer ? check_reader_tensors : check_layer_tensors;
+  check_tensors(errors, layer.get(), layer_location, model.reading, model.sources, info);
   require_version(errors, layer.get(), layer_location, model.format_version);
   const bool own_rope = hdf5::has_link(layer.get(), "rope");
   info.rope = own_rope ? check_rope(errors, layer.get(), layer_location) : model.rope;
@@ -273,21 +330,6 @@ std::optional<LayerInfo> check_layer(ErrorList& errors, hid_t layers, const std:
         "inv_freq rotates {} dimensions and {} has d = {}", rotated, layer_location, info.d);
   }
   return info;
-}
-
-void check_token_ids(ErrorList& errors, hid_t sequence, const std::string& location, Index tokens) {
-  if (!hdf5::has_link(sequence, "token_ids")) return;
-  const std::string ids = join(location, "token_ids");
-  const hdf5::Handle dataset = small_dataset_of(errors, sequence, ids, "token_ids");
-  if (!dataset) return;
-  const hdf5::Handle space(H5Dget_space(dataset.get()));
-  const auto dims = hdf5::extent(space.get());
-  const hdf5::Handle type(H5Dget_type(dataset.get()));
-  if (H5Tget_class(type.get()) != H5T_INTEGER || dims.size() != 1) {
-    add(errors, ids, "must be int32 [n]");
-  } else if (tokens > 0 && dims[0] != static_cast<std::uint64_t>(tokens)) {
-    add(errors, ids, "has {} entries and the layers have {} tokens", dims[0], tokens);
-  }
 }
 
 SequenceInfo check_sequence(ErrorList& errors, hid_t sequences, const std::string& name,
@@ -329,6 +371,7 @@ SequenceInfo check_sequence(ErrorList& errors, hid_t sequences, const std::strin
     add(errors, layers_location, "contains no layer");
     return info;
   }
+  join_kv_layers(errors, location, info);
   const Index tokens = info.layers.front().tokens;
   for (const LayerInfo& layer : info.layers) {
     if (layer.tokens > 0 && tokens > 0 && layer.tokens != tokens) {
@@ -372,7 +415,8 @@ double elements_of(const LayerInfo& layer) {
   const auto of = [](auto heads, auto rows, auto columns) {
     return static_cast<double>(heads) * static_cast<double>(rows) * static_cast<double>(columns);
   };
-  return of(layer.kv_heads, layer.tokens, layer.d + (layer.value_in_key ? 0 : layer.dv)) +
+  const Index of_token = layer.kv_layer ? 0 : layer.d + (layer.value_in_key ? 0 : layer.dv);
+  return of(layer.kv_heads, layer.tokens, of_token) +
          of(layer.query_heads, layer.query_rows + layer.repeat_rows, layer.d) +
          of(layer.query_heads, layer.out_rows, layer.dv);
 }
@@ -436,8 +480,7 @@ DumpInfo read_structure(const DumpFile& file, const std::string& path,
   try {
     info = checked(errors, file, path, reading);
   } catch (const hdf5::Error& error) {
-    add(errors, "/", "its structure cannot be read ({}); the file is truncated or damaged",
-        error.what());
+    add(errors, "/", "{}", unreadable_structure(error));
   }
   errors.throw_if_any();
   return info;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string_view>
 
 #include "core/spelling.hpp"
 #include "dump/chunks.hpp"
@@ -24,6 +25,28 @@ std::optional<int> index_named(const std::string& name) {
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
   if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
   return std::to_string(index) == name && index >= 0 ? std::optional(index) : std::nullopt;
+}
+
+bool is_newer_format(const hdf5::Error& error) {
+  return std::string_view(error.what()).find("version") != std::string_view::npos;
+}
+
+std::string cannot_open(const hdf5::Error& error) {
+  const std::string why = error.what();
+  if (!is_newer_format(error)) {
+    return fmt::format("cannot be opened ({}); make the file again", why);
+  }
+  return fmt::format(
+      "cannot be opened ({}): it is in a newer file format than HDF5 {}.{}.{}, which this program "
+      "has, can read; write the file again without libver=\"latest\", in h5py with "
+      "h5py.File(PATH, \"w\", libver=(\"earliest\", \"v110\"))",
+      why, H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
+}
+
+std::string unreadable_structure(const hdf5::Error& error) {
+  if (is_newer_format(error)) return "its structure " + cannot_open(error);
+  return fmt::format("its structure cannot be read ({}); the file is truncated or damaged",
+                     error.what());
 }
 
 void add_outside(ErrorList& errors, const std::string& place, const hdf5::OutsideError& error) {
@@ -86,7 +109,7 @@ hdf5::Handle dataset_of(ErrorList& errors, hid_t parent, const std::string& plac
   } catch (const hdf5::OutsideError& error) {
     add_outside(errors, place, error);
   } catch (const hdf5::Error& error) {
-    add(errors, place, "cannot be opened ({}); make the file again", error.what());
+    add(errors, place, "{}", cannot_open(error));
   }
   return {};
 }

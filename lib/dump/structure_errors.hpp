@@ -47,9 +47,14 @@ hdf5::Handle small_dataset_of(ErrorList& errors, hid_t parent, const std::string
 void refuse_unknown(ErrorList& errors, const std::string& place, const char* what,
                     const std::vector<std::string>& names, const std::vector<std::string>& known);
 
-// What is said in addition of elements of an enumeration, which h5py makes of truth values.
-inline constexpr const char* kTruthValue =
-    ", got an enumeration (h5py's type for truth values); store 0 or 1";
+// Whether the library met a version of a structure that it does not know.
+bool is_newer_format(const hdf5::Error& error);
+
+// Why an object cannot be opened, and what to do: "cannot be opened (REASON); REMEDY".
+std::string cannot_open(const hdf5::Error& error);
+
+// The same of a structure: "its structure cannot be read (REASON); REMEDY".
+std::string unreadable_structure(const hdf5::Error& error);
 
 // An error for what would have been read from elsewhere.
 void add_outside(ErrorList& errors, const std::string& place, const hdf5::OutsideError& error);

@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "dump/chunks.hpp"
+#include "dump/structure_errors.hpp"
 
 namespace kvbench {
 namespace {
@@ -83,7 +84,7 @@ std::variant<StoredType, std::string> stored_type(hid_t dataset) {
     return dtype ? fmt::format("16-bit integers with attribute dtype = '{}'", *dtype)
                  : std::string("16-bit integers without the attribute dtype = \"bfloat16\"");
   }
-  if (type_class == H5T_ENUM) return "elements of an enumeration, as h5py stores truth values";
+  if (hdf5::is_truth_type(type.get())) return "elements are truth values, as of a mask";
   return bits ? fmt::format("{}-byte non-floating-point elements", size)
               : std::string("non-floating-point elements");
 }
@@ -111,8 +112,7 @@ Tensor::Tensor(const DumpFile& file, const std::string& dataset_path, std::strin
       elements_.emplace<StoredElements>(std::move(dataset));
     }
   } catch (const hdf5::Error& error) {
-    throw InputError(
-        fmt::format("{}: cannot be opened ({}); make the dump again", location_, error.what()));
+    throw InputError(location_ + ": " + cannot_open(error));
   }
 }
 

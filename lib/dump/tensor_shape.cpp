@@ -78,7 +78,7 @@ std::optional<TensorShape> tensor_shape(ErrorList& errors, hid_t layer, const st
     add_outside(errors, place, error);
     return std::nullopt;
   } catch (const hdf5::Error& error) {
-    add(errors, place, "cannot be opened ({}); make the dump again", error.what());
+    add(errors, place, "{}", cannot_open(error));
     return std::nullopt;
   }
 }

@@ -28,13 +28,15 @@ PlannedDump describe(const Dump& dump) {
     planned.prompt_tokens = sequence.prompt_tokens;
     planned.evidence = sequence.evidence;
     for (const LayerInfo& layer : sequence.layers) {
+      if (layer.kv_layer) continue;  // its query heads are further ones of that layer
       planned.layers.push_back({.index = layer.index,
                                 .kv_heads = static_cast<int>(layer.kv_heads),
                                 .shape = stream_shape(info, layer),
                                 .chunk_bytes = layer.chunk_bytes,
-                                .hidden = layer.hidden,
+                                // W_O is another one for each layer that reads a cache.
+                                .hidden = layer.readers.empty() ? layer.hidden : 0,
                                 .wo_chunk_bytes = layer.wo_chunk_bytes,
-                                .residual_rows = layer.residual_rows});
+                                .residual_rows = layer.readers.empty() ? layer.residual_rows : 0});
     }
   }
   return out;
@@ -86,6 +88,7 @@ OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options) {
     errors.gather([&] {
       Dump dump(path, options);
       out.planned.push_back(describe(dump));
+      for (std::string& note : dump.notes()) out.notes.push_back(std::move(note));
       out.dumps.push_back(std::move(dump));
     });
   }

@@ -5,11 +5,195 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kernels/kernels.hpp"
 
 namespace kvbench {
+namespace {
+
+constexpr double kTolerance = 1e-4;    // of what a model computes in single precision
+constexpr double kSameScale = 0.02;    // a scale that was itself rounded to 8 bits is 0.4 % off
+constexpr double kStandardErrors = 6;  // of an estimate that is told from 1
+constexpr double kStep = 0.05;         // of the scale, for the derivative of outputs
+
+bool is_half(ElementType type) { return element_bytes(type) == 2; }
+
+// The type of the stored outputs, or the coarsest of 16 bits that has all their numbers.
+ElementType output_type(const Dump& dump, const std::string& sequence, const LayerInfo& layer) {
+  std::vector<ElementType> holds = {ElementType::kBfloat16, ElementType::kFloat16};
+  for (int head = 0; head < static_cast<int>(layer.query_heads) && !holds.empty(); ++head) {
+    const std::vector<double> out = dump.read_out(sequence, layer.index, head);
+    std::erase_if(holds, [&](ElementType type) {
+      return std::any_of(out.begin(), out.end(), [&](double x) { return rounded_to(type, x) != x; });
+    });
+  }
+  return holds.empty() ? layer.out_type : holds.front();
+}
+
+// Least squares of out - z = ratio_of_norms z + ratio D, D being the derivative of z by the logarithm
+// of the scale; rows weigh by their norm. The first term takes rounding that is not to nearest.
+class ScaleFit {
+ public:
+  void add(const double* out, const double* z, const double* derivative, Index count) {
+    double norm = 0.0;
+    for (Index c = 0; c < count; ++c) norm += out[c] * out[c];
+    if (norm == 0.0) return;
+    for (Index c = 0; c < count; ++c) {
+      const double e = out[c] - z[c];
+      ee_ += e * e / norm;
+      ez_ += e * z[c] / norm;
+      ed_ += e * derivative[c] / norm;
+      zz_ += z[c] * z[c] / norm;
+      zd_ += z[c] * derivative[c] / norm;
+      dd_ += derivative[c] * derivative[c] / norm;
+    }
+    count_ += static_cast<double>(count);
+  }
+
+  // None where no output depends on the scale.
+  std::optional<double> ratio() const {
+    if (!(own() > 1e-12 * dd_)) return std::nullopt;
+    return 1.0 + (ed_ - ez_ * zd_ / zz_) / own();
+  }
+  double standard_error() const {
+    const double step = *ratio() - 1.0;
+    const double rest = ee_ - ez_ * ez_ / zz_ - step * step * own();
+    return std::sqrt(std::max(rest, 0.0) / count_ / own());
+  }
+
+ private:
+  double own() const { return zz_ > 0.0 ? dd_ - zd_ * zd_ / zz_ : 0.0; }  // of D, beside z
+
+  double ee_ = 0.0, ez_ = 0.0, ed_ = 0.0, zz_ = 0.0, zd_ = 0.0, dd_ = 0.0, count_ = 0.0;
+};
+
+struct Allowed {
+  ElementType type;
+  std::optional<double> tolerance;
+};
+
+// One KV head and the stored outputs of its query heads.
+class StoredHead {
+ public:
+  StoredHead(const Dump& dump, const std::string& sequence, const LayerInfo& layer, int head,
+             Index rows, Allowed allowed)
+      : data_(dump.read_stream(sequence, layer.index, head)),
+        scale_(layer.scale),
+        dv_(layer.dv),
+        rows_(rows),
+        out_type_(layer.out_type),
+        allowed_(allowed),
+        positions_(static_cast<std::size_t>(rows)) {
+    std::iota(positions_.begin(), positions_.end(), layer.tokens - rows);
+    const int heads = static_cast<int>(layer.query_heads / layer.kv_heads);
+    for (int g = 0; g < heads; ++g) {
+      outs_.push_back(dump.read_out(sequence, layer.index, head * heads + g));
+    }
+    skipped_ = (layer.out_rows - rows) * dv_;
+    exact_ = at(1.0);
+  }
+
+  void compare(OutputDifference& found) const {
+    each_row([&](const double* out, Index place) {
+      const double* z = exact_.outputs.data() + place * dv_;
+      const auto [difference, allowed] = distance(out, z, place);
+      found.excess = larger_difference(found.excess, excess(difference, allowed));
+      const bool vanished = norm_of(out) == 0.0 && difference <= allowed;
+      found.most =
+          larger_difference(found.most, vanished ? 0.0 : relative_difference(z, out, dv_));
+    });
+  }
+
+  void add_to(ScaleFit& fit) {
+    const ExactRows next = at(1.0 + kStep);
+    std::vector<double> derivative(static_cast<std::size_t>(dv_));
+    each_row([&](const double* out, Index place) {
+      const double* z = exact_.outputs.data() + place * dv_;
+      const double* further = next.outputs.data() + place * dv_;
+      for (Index c = 0; c < dv_; ++c) {
+        derivative[static_cast<std::size_t>(c)] = (further[c] - z[c]) / kStep;
+      }
+      fit.add(out, z, derivative.data(), dv_);
+    });
+  }
+
+  // A scale with which the outputs agree, if some steps of Gauss and Newton lead to one.
+  std::optional<double> fitting_scale() {
+    constexpr int kSteps = 12;
+    for (int step = 0; step < kSteps; ++step) {
+      ScaleFit fit;
+      add_to(fit);
+      const auto ratio = fit.ratio();
+      if (!ratio) return std::nullopt;
+      scale_ *= std::clamp(*ratio, 0.5, 2.0);
+      exact_ = at(1.0);
+      OutputDifference found;
+      compare(found);
+      if (found.excess <= 1.0 && std::abs(*ratio - 1.0) < 1e-3) return scale_;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  ExactRows at(double ratio) {
+    data_->stream.shape.scale = scale_ * ratio;
+    return cpu_kernels().exact_attention(data_->stream, positions_);
+  }
+
+  template <class Visit>
+  void each_row(const Visit& visit) const {
+    const auto heads = static_cast<Index>(outs_.size());
+    const Index group = data_->stream.shape.heads_per_kv;
+    for (Index g = 0; g < heads; ++g) {
+      const double* out = outs_[static_cast<std::size_t>(g)].data() + skipped_;
+      for (Index r = 0; r < rows_; ++r) visit(out + r * dv_, r * group + g);
+    }
+  }
+
+  double norm_of(const double* out) const {
+    double norm = 0.0;
+    for (Index c = 0; c < dv_; ++c) norm += out[c] * out[c];
+    return std::sqrt(norm);
+  }
+
+  // ||z - out||, and what it may be.
+  std::pair<double, double> distance(const double* out, const double* z, Index place) const {
+    double difference = 0.0;
+    for (Index c = 0; c < dv_; ++c) difference += (z[c] - out[c]) * (z[c] - out[c]);
+    difference = std::sqrt(difference);
+    const double norm = norm_of(out);
+    if (allowed_.tolerance) return {difference, *allowed_.tolerance * norm};
+    const ElementType stored = coarser(allowed_.type, out_type_);
+    double rounding = 0.0;
+    for (Index c = 0; c < dv_; ++c) {
+      const double size = std::max(std::abs(out[c]), least_normal(stored));
+      rounding += size * size;
+    }
+    const double logit = std::abs(exact_.max_logit[static_cast<std::size_t>(place)]);
+    return {difference, kTolerance * norm + unit_roundoff(stored) * std::sqrt(rounding) +
+                            unit_roundoff(allowed_.type) * (2.0 + logit) * norm};
+  }
+
+  static double excess(double difference, double allowed) {
+    if (difference == 0.0) return 0.0;
+    return allowed > 0.0 ? difference / allowed : std::numeric_limits<double>::infinity();
+  }
+
+  std::unique_ptr<StreamData> data_;
+  double scale_;
+  Index dv_;
+  Index rows_;
+  ElementType out_type_;
+  Allowed allowed_;
+  std::vector<Index> positions_;
+  std::vector<std::vector<double>> outs_;
+  Index skipped_ = 0;
+  ExactRows exact_;
+};
+
+}  // namespace
 
 double relative_difference(const double* z, const double* out, Index count) {
   double difference = 0.0;
@@ -27,25 +211,30 @@ double larger_difference(double most, double difference) {
                                 : std::max(most, difference);
 }
 
-double largest_output_difference(const Dump& dump, const std::string& sequence,
-                                 const LayerInfo& layer, Index rows) {
-  double most = 0.0;
+bool OutputDifference::other_scale() const {
+  const double off = std::abs(scale_ratio - 1.0);
+  return most > kTolerance && off > kSameScale && off > kStandardErrors * scale_error;
+}
+
+OutputDifference output_difference(const Dump& dump, const std::string& sequence,
+                                   const LayerInfo& layer, Index rows,
+                                   std::optional<double> tolerance) {
+  OutputDifference found;
+  found.type = coarser(layer.coarsest, output_type(dump, sequence, layer));
+  ScaleFit fit;
   for (int head = 0; head < static_cast<int>(layer.kv_heads); ++head) {
-    const std::unique_ptr<StreamData> data = dump.read_stream(sequence, layer.index, head);
-    const int heads_per_kv = data->stream.shape.heads_per_kv;
-    std::vector<Index> positions(static_cast<std::size_t>(rows));
-    std::iota(positions.begin(), positions.end(), layer.tokens - rows);
-    const ExactRows exact = cpu_kernels().exact_attention(data->stream, positions);
-    for (int g = 0; g < heads_per_kv; ++g) {
-      const std::vector<double> out = dump.read_out(sequence, layer.index, head * heads_per_kv + g);
-      for (Index r = 0; r < rows; ++r) {
-        const double* z = exact.outputs.data() + (r * heads_per_kv + g) * layer.dv;
-        const double* stored = out.data() + (layer.out_rows - rows + r) * layer.dv;
-        most = larger_difference(most, relative_difference(z, stored, layer.dv));
-      }
-    }
+    StoredHead stored(dump, sequence, layer, head, rows, {found.type, tolerance});
+    stored.compare(found);
+    if (is_half(found.type) && !tolerance) stored.add_to(fit);
   }
-  return most;
+  if (const auto ratio = fit.ratio()) {
+    found.scale_ratio = *ratio;
+    found.scale_error = fit.standard_error();
+  }
+  if (found.agrees()) return found;
+  StoredHead first(dump, sequence, layer, 0, rows, {found.type, tolerance});
+  found.fitting_scale = first.fitting_scale();
+  return found;
 }
 
 void read_through(const Dump& dump, const std::string& sequence, const LayerInfo& layer) {

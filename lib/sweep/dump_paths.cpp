@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <string_view>
 #include <system_error>
 
+#include "core/printable.hpp"
 #include "json/document.hpp"
 
 namespace kvbench {
@@ -38,6 +40,10 @@ std::vector<std::string> files_of_glob(const std::string& pattern) {
   return files;
 }
 
+constexpr const char* kNotUtf8 =
+    ", has a name that is not UTF-8, which results.json cannot write; rename it, or make a link to "
+    "it: ln -s OLD NEW";
+
 // The file itself, whatever links and names lead to it.
 std::string identity(const std::string& path) {
   std::error_code error;
@@ -66,6 +72,10 @@ std::vector<std::string> files_named(const std::string& written, const std::stri
 std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std::string& folder,
                                          const std::string& pointer, ErrorList& errors) {
   std::vector<std::string> paths;
+  if (!is_utf8(folder)) {
+    errors.add(pointer, "the sweep file's folder, " + one_line(folder) + kNotUtf8);
+    return paths;
+  }
   if (!given.is_array() || given.empty()) {
     errors.add(pointer, "must be a list of paths with at least one dump, got " + shown(given));
     return paths;
@@ -79,6 +89,10 @@ std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std:
       continue;
     }
     const auto& written = given[i].get_ref<const std::string&>();
+    if (written.find("\uFFFD") != std::string::npos && !fs::exists(written, ignored)) {
+      errors.add(place, written + kNotUtf8);
+      continue;
+    }
     const std::vector<std::string> files = files_named(written, folder, place, errors);
     if (files.size() == 1 && fs::is_directory(files.front(), ignored)) {
       std::string message = written + " is a folder; name the dumps in it, for example ";

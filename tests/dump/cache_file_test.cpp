@@ -244,10 +244,12 @@ TEST_CASE("what no stream could have is refused with its place") {
        {"3 dimensions"}},
       {[](hid_t f) { replace_dataset(f, kHead + "/value", {4, 6}, H5T_STD_I16LE); },
        {"16-bit integers"}},
-      {[](hid_t f) { set_truth_value(f, "reads_future"); },
-       {kHead, "reads_future must be a single integer", "truth values", "0 or 1"}},
-      {[](hid_t f) { put_truth_values(f, "keeps_value"); },
-       {kHead + "/keeps_value", "must be integers", "truth values", "0 or 1"}},
+      {[](hid_t f) { set_truth_value(f, "extra_bytes"); },
+       {kHead, "extra_bytes is True", "store the number itself"}},
+      {[](hid_t f) { put_truth_values(f, "token"); },
+       {kHead + "/token", "is a mask", "np.flatnonzero(mask)"}},
+      {[](hid_t f) { put_truth_values(f, "copies"); },
+       {kHead + "/copies", "must be numbers, got truth values"}},
       {[](hid_t f) { put_truth_values(f, "weight"); }, {kHead + "/weight", "truth values"}},
       {[](hid_t f) {
          const hdf5::Handle type(H5Tcopy(H5T_STD_I64LE));

@@ -33,11 +33,13 @@ TEST_CASE("stored outputs are recomputed, and compared with the rows they belong
   const LayerInfo layer = *run.dumps[0].info().find_sequence("0")->find_layer(1);
   REQUIRE(layer.out_rows == 8);
   // Stored as float64; the sums differ in their order alone.
-  CHECK(largest_output_difference(run.dumps[0], "0", layer, 8) < 1e-13);
-  CHECK(largest_output_difference(run.dumps[0], "0", layer, 3) < 1e-13);
+  CHECK(output_difference(run.dumps[0], "0", layer, 8).most < 1e-13);
+  CHECK(output_difference(run.dumps[0], "0", layer, 3).most < 1e-13);
+  CHECK(output_difference(run.dumps[0], "0", layer, 3).agrees());
   LayerInfo shifted = layer;
   shifted.out_rows = 7;  // reads the outputs of the row before
-  CHECK(largest_output_difference(run.dumps[0], "0", shifted, 3) > 1e-3);
+  CHECK(output_difference(run.dumps[0], "0", shifted, 3).most > 1e-3);
+  CHECK(!output_difference(run.dumps[0], "0", shifted, 3).agrees());
 }
 
 }  // namespace

@@ -121,6 +121,8 @@ Json inspect(const InspectOptions& options) {
   progress.show("inspect: reading");
   Json document = inspection_document(info, dump.fingerprint(), options.inspection);
 
+  log_notes(dump.notes());
+
   const SequenceInfo* sequence = nullptr;
   const LayerInfo* layer = nullptr;
   for (std::size_t k = 0; k < places.size(); ++k) {
@@ -138,6 +140,7 @@ Json inspect(const InspectOptions& options) {
       layers.push_back(layer_document(*place.layer));
       layer = place.layer;
     }
+    if (place.layer->kv_layer) continue;  // its heads are those of the layer that it reads
     const std::unique_ptr<StreamData> data =
         dump.read_stream(place.sequence->name, place.layer->index, place.kv_head);
     const StreamInspection inspection =

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,14 +28,16 @@ struct ValidateOptions {
   std::string dump;
   std::string config;
   std::string cache_of;  // the dump of a cache file
-  double tolerance = 1e-4;
+  std::optional<double> tolerance;
   bool allow_virtual = false;
 };
 
 constexpr const char* kValidateFooter =
     R"(Prints, for every layer that holds `out`, the largest ||z - out|| / ||out|| over its rows and
 query heads, z being exact attention of the stored q, k and v with the stored scale, window and
-soft-cap. A wrong scale, mask, head order or rotation shows far above rounding (1e-6 to 1e-3).
+soft-cap. A wrong scale, mask, head order or rotation shows far above rounding, which is that of the
+coarsest type among q, k, v and out: some 1e-6 in float32, 1e-3 in float16, 1e-2 in bfloat16. With 16 bits
+the scale that fits all outputs best is estimated, too, and must be the stored one.
 Layers without it are read through for numbers that are not finite, and named on stderr as not
 compared. Exit code 4 if a layer exceeds the tolerance; 2 for a dump without `out`, or with such a number.
 Of a cache file the rows are checked; with --dump also whether that dump has such heads, tokens and lengths.
@@ -47,11 +50,31 @@ Examples:
 struct LargestDifference {
   std::size_t compared = 0;  // layers that hold out
   double most = 0.0;
-  std::vector<std::string> without_out;  // sequence/layer
+  bool agrees = true;
+  ElementType type = ElementType::kFloat64;  // the coarsest whose rounding was allowed
+  std::vector<std::string> scales;           // what is told of a scale that fits
+  std::vector<std::string> without_out;      // sequence/layer
+
+  void add(const OutputDifference& layer, const std::string& name, double stored_scale) {
+    ++compared;
+    most = larger_difference(most, layer.most);
+    type = coarser(type, layer.type);
+    if (layer.agrees()) return;
+    agrees = false;
+    if (layer.fitting_scale) {
+      scales.push_back(fmt::format("{}: out fits a scale of {:.4g}, and {:.4g} is stored", name,
+                                   *layer.fitting_scale, stored_scale));
+    }
+  }
 };
 
+const char* verdict(const OutputDifference& layer) {
+  if (layer.agrees()) return "";
+  return layer.excess > 1.0 ? "  above tolerance" : "  within rounding, of another scale";
+}
+
 // One line of the table per layer that holds `out`; InputError, all errors of the dump at once.
-LargestDifference compare_layers(const Dump& dump, double tolerance) {
+LargestDifference compare_layers(const Dump& dump, std::optional<double> tolerance) {
   LargestDifference found;
   ErrorList errors;
   for (const SequenceInfo& sequence : dump.info().sequences) {
@@ -67,13 +90,14 @@ LargestDifference compare_layers(const Dump& dump, double tolerance) {
           found.without_out.push_back(fmt::format("{}/{}", sequence.name, layer.index));
           return;
         }
-        const double difference = largest_output_difference(dump, sequence.name, layer, rows);
-        if (found.compared++ == 0) {
+        const OutputDifference difference =
+            output_difference(dump, sequence.name, layer, rows, tolerance);
+        if (found.compared == 0) {
           print_text("{:<24} {:>5} {:>5}  {}\n", "sequence", "layer", "rows", "difference");
         }
-        print_text("{:<24} {:>5} {:>5}  {:.3e}{}\n", sequence.name, layer.index, rows, difference,
-                   difference > tolerance ? "  above tolerance" : "");
-        found.most = larger_difference(found.most, difference);
+        print_text("{:<24} {:>5} {:>5}  {:.3e}{}\n", sequence.name, layer.index, rows,
+                   difference.most, verdict(difference));
+        found.add(difference, fmt::format("{}/{}", sequence.name, layer.index), layer.scale);
       });
     }
   }
@@ -100,15 +124,25 @@ int validate_dump(const ValidateOptions& options) {
                      "to compare with; dump it for the last few rows");
   }
   log_uncompared(found, options.dump);
-  if (found.most <= options.tolerance) {
-    log_text("{}: ok, largest relative difference {:.3e} (tolerance {:g})\n", options.dump,
-             found.most, options.tolerance);
+  log_notes(dump.notes());
+  const std::string allowed =
+      options.tolerance ? fmt::format("the tolerance {:g}", *options.tolerance)
+                        : fmt::format("the rounding of {}", element_name(found.type));
+  if (found.agrees) {
+    log_text("{}: ok, largest relative difference {:.3e} (within {})\n", options.dump, found.most,
+             allowed);
     return kExitDone;
   }
-  log_text(
-      "{}: largest relative difference {:.3e} exceeds the tolerance {:g}; check scale, "
-      "sliding_window, logit_softcap, sinks, mask, head order and rotation\n",
-      options.dump, found.most, options.tolerance);
+  if (found.scales.empty()) {
+    log_text(
+        "{}: largest relative difference {:.3e} exceeds {}, and no scale mends it; check "
+        "sliding_window, logit_softcap, sinks, mask, head order and rotation, and the scale\n",
+        options.dump, found.most, allowed);
+  } else {
+    log_text("{}: largest relative difference {:.3e}: the scale is not that of out; store the one "
+             "that fits (sequence/layer {})\n",
+             options.dump, found.most, fmt::join(found.scales, "; "));
+  }
   return kExitViolation;
 }
 
@@ -170,7 +204,7 @@ int run(const ValidateOptions& options) {
         "validate: {}: dumps are HDF5 files; to check a sweep file: kvbench validate --config {}",
         options.dump, options.dump));
   }
-  if (!(options.tolerance >= 0.0)) throw InputError("validate: --tolerance must be at least 0");
+  if (options.tolerance && !(*options.tolerance >= 0.0)) throw InputError("validate: --tolerance must be at least 0");
   if (!options.config.empty()) return validate_config(options.config, options.allow_virtual);
   if (is_cache_file(options.dump)) return validate_cache(options);
   if (!options.cache_of.empty()) {
@@ -191,8 +225,9 @@ Command add_validate(CLI::App& app) {
   command->add_option("-c,--config", options->config, "Sweep file (JSON) to check instead");
   command->add_option("--dump", options->cache_of, "Dump whose heads a cache file's rows are of")
       ->type_name("DUMP");
-  command->add_option("--tolerance", options->tolerance, "Largest relative difference that passes")
-      ->capture_default_str();
+  command->add_option("--tolerance", options->tolerance,
+                      "Largest relative difference that passes (default: 1e-4 and the rounding of "
+                      "the stored types)");
   add_allow_virtual(*command, options->allow_virtual);
   command->footer(kValidateFooter);
   return {command, [options] { return run(*options); }};

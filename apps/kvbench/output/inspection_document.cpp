@@ -162,6 +162,8 @@ Json layer_document(const LayerInfo& layer) {
               {"out_rows", layer.out_rows},
               {"rope", layer.rope != nullptr},
               {"heads", Json::array()}};
+  if (layer.kv_layer) out["kv_layer"] = *layer.kv_layer;
+  if (!layer.readers.empty()) out["readers"] = layer.readers;
   if (layer.chunk > 0) out["chunk"] = layer.chunk;
   if (!layer.causal) out["causal"] = false;
   if (layer.value_in_key) out["value_in_key"] = layer.dv;

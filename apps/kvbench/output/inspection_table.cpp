@@ -71,6 +71,10 @@ std::string members_text(const Json& sequence) {
       const auto [least, most] = std::minmax_element(all.begin(), all.end());
       has.push_back(fmt::format("{} {:.4g} to {:.4g}", name, *least, *most));
     };
+    if (layer.contains("kv_layer")) {
+      has.push_back("reads the keys and values of layer " + number(layer["kv_layer"]) +
+                    ", which has its query heads, too");
+    }
     if (layer.contains("causal")) has.emplace_back("every row sees every token");
     if (layer.contains("chunk")) has.push_back("chunks of " + number(layer["chunk"]));
     if (layer.contains("value_in_key")) has.emplace_back("values in keys");
