@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
@@ -29,9 +30,9 @@ struct Method {
   std::string name;
   VaryingParams params;
   std::vector<Setting> settings;
-  std::vector<const Setting*> at;   // by memory; null: none
-  const Setting* shown = nullptr;   // whose details stand beside
-  bool is_shown_elsewhere = false;  // at none of the memories
+  std::vector<const Setting*> at;  // by memory; null: none
+  const Setting* shown = nullptr;  // whose details stand beside
+  bool is_above = false;           // every setting takes more than the memories
 };
 
 std::string percent(double part) { return fmt::format("{:.4g}%", 100.0 * part); }
@@ -109,7 +110,7 @@ void choose_settings(Method& method, const std::vector<double>& memories, std::s
   for (std::size_t m = middle; m-- > 0 && method.shown == nullptr;) method.shown = method.at[m];
   if (method.shown != nullptr) return;
   method.shown = best_of(method, [](const Setting&) { return true; });
-  method.is_shown_elsewhere = method.shown != nullptr;
+  method.is_above = method.shown != nullptr;
 }
 
 std::string number_text(const std::optional<double>& value) {
@@ -267,38 +268,50 @@ std::string results_table(const ComparedSettings& compared, std::size_t columns)
     if (of_a == nullptr || of_b == nullptr) return of_a != nullptr && of_b == nullptr;
     return *of_a->means->frobenius.mean < *of_b->means->frobenius.mean;
   });
-  const bool has_intervals = compared.groups > 1;
-  const bool is_any_elsewhere =
-      std::ranges::any_of(methods, [](const Method& method) { return method.is_shown_elsewhere; });
-
-  // What goes first where the terminal is narrow: intervals and columns far from the middle.
-  std::vector<Column> shape = {{"method", Align::kLeft, 9}};
-  const int count = static_cast<int>(memories.size());
-  for (int m = 0; m < count; ++m) {
-    const int distance = std::abs(m - static_cast<int>(middle));
-    shape.push_back({percent(memories[static_cast<std::size_t>(m)]), Align::kRight, 8,
-                     distance == 0 ? 0 : 2 * count + 5 - distance});
-    if (!has_intervals) continue;
-    shape.push_back({"95 %", Align::kRight, 8, distance == 0 ? count + 3 : count + 1 - distance});
-  }
-  if (is_any_elsewhere) shape.push_back({"more", Align::kRight, 8, 2 * count + 5});
-  shape.push_back({"spectral", Align::kRight, 8, 2 * count + 7});
-  shape.push_back({"row mean", Align::kRight, 8, 2 * count + 6});
-  shape.push_back({"memory", Align::kRight, 6, count + 2});
+  const auto any_method = [&](const auto& holds) { return std::ranges::any_of(methods, holds); };
+  const auto has_error_at = [&](std::size_t m) {
+    return any_method([&](const Method& method) { return method.at[m] != nullptr; });
+  };
+  const auto has_interval_at = [&](std::size_t m) {
+    return any_method([&](const Method& method) { return interval_text(method.at[m]) != "-"; });
+  };
   const auto setting_text = [](const Method& method) {
     return method.shown == nullptr ? "" : params_text(method.params.of(method.shown->params));
   };
-  const bool has_settings = std::ranges::any_of(
-      methods, [&](const Method& method) { return !setting_text(method).empty(); });
-  if (has_settings) shape.push_back({"setting", Align::kLeft, 0, count + 1});
+
+  // The columns, and what goes first where the terminal is narrow: what is far from the middle.
+  const auto is_shown_at = [&](std::size_t m) {
+    return are_asked_for || m == middle || has_error_at(m);
+  };
+  const int count = static_cast<int>(memories.size());
+  std::vector<Column> shape = {{"method", Align::kLeft, 9}};
+  for (std::size_t m = 0; m < memories.size(); ++m) {
+    if (!is_shown_at(m)) continue;
+    const int distance = std::abs(static_cast<int>(m) - static_cast<int>(middle));
+    shape.push_back(
+        {percent(memories[m]), Align::kRight, 8, distance == 0 ? 0 : 2 * count + 5 - distance});
+    if (!has_interval_at(m)) continue;
+    shape.push_back({"95 %", Align::kRight, 8, distance == 0 ? count + 2 : count + 1 - distance});
+  }
+  const bool is_any_above = any_method([](const Method& method) { return method.is_above; });
+  if (is_any_above) {
+    shape.push_back({"> " + percent(memories.back()), Align::kRight, 8, 2 * count + 6});
+  }
+  shape.push_back({"spectral", Align::kRight, 8, 2 * count + 8});
+  shape.push_back({"row mean", Align::kRight, 8, 2 * count + 7});
+  shape.push_back({"memory", Align::kRight, 6, count + 1});
+  const bool has_settings =
+      any_method([&](const Method& method) { return !setting_text(method).empty(); });
+  if (has_settings) shape.push_back({"setting", Align::kLeft, 0, count + 3});
   Table table(std::move(shape));
   for (const Method& method : methods) {
     std::vector<std::string> row = {method.name};
-    for (const Setting* setting : method.at) {
-      row.push_back(error_text(setting));
-      if (has_intervals) row.push_back(interval_text(setting));
+    for (std::size_t m = 0; m < memories.size(); ++m) {
+      if (!is_shown_at(m)) continue;
+      row.push_back(error_text(method.at[m]));
+      if (has_interval_at(m)) row.push_back(interval_text(method.at[m]));
     }
-    if (is_any_elsewhere) row.push_back(method.is_shown_elsewhere ? error_text(method.shown) : "-");
+    if (is_any_above) row.push_back(method.is_above ? error_text(method.shown) : "-");
     const SettingMeans* shown = method.shown == nullptr ? nullptr : method.shown->means;
     row.push_back(shown == nullptr ? "-" : number_text(shown->spectral.mean));
     row.push_back(shown == nullptr ? "-" : number_text(shown->l2.mean));
