@@ -11,7 +11,8 @@
 namespace kvbench {
 
 // The metric stays at or below a number or a parameter of the cell: in every cell, or, with
-// `failure_rate`, in all but that share of the seeds.
+// `failure_rate`, in all but that share of the seeds of each stream and setting. Each of these is
+// tested by itself at `false_alarm` over their number (Bonferroni).
 struct LimitRule {
   std::optional<double> number;
   std::string param;  // if `number` is not given; cells without it as a number do not match

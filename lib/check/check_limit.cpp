@@ -172,8 +172,10 @@ void check_failure_rate(const LimitRule& rule, const Bound& bound, const Matched
       outcome.violations.push_back(
           {reference,
            fmt::format("{} of {} seeds are above the limit {:.4g}; the rate is {:.4g} or more "
-                       "(Clopper-Pearson, level 1 - {:.3g}), promised are {:.4g}",
-                       group.failures, group.seeds, group.limit, lower, alpha, promised),
+                       "(Clopper-Pearson, level 1 - {:.3g}: false_alarm over {} streams), promised "
+                       "are {:.4g}",
+                       group.failures, group.seeds, group.limit, lower, alpha, groups.size(),
+                       promised),
            lower, promised});
     }
   }

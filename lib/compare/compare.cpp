@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "core/error.hpp"
 #include "core/parallel.hpp"
@@ -17,6 +18,7 @@ namespace kvbench {
 namespace {
 
 constexpr const char* kMemory = "memory.fraction";
+constexpr const char* kExactBytes = "memory.exact_bytes";
 
 bool has_common_key(const KeyIndex& a, const KeyIndex& b) {
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -65,11 +67,14 @@ class Pairing {
     ComparedResults::Reader of_b(b_);
     for (std::size_t i = 0; i < a_.size(); ++i) {
       const auto other = b_.keys().find(a_.keys()[i]);
+      const ComparedResults::Cell cell = of_a.at(i);
+      std::vector<std::size_t>& asked = asked_[setting_of(cell)];
+      if (asked.empty() || asked.back() != cell.unit) asked.push_back(cell.unit);
       if (!other) {
-        comparison_.only_a.push_back(a_.reference(of_a.at(i)));
+        comparison_.only_a.push_back(a_.reference(cell));
       } else {
         const Pair places{static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(*other)};
-        add(places, of_a.at(i), of_b.at(*other));
+        add(places, cell, of_b.at(*other));
       }
     }
     for (std::size_t i = 0; i < b_.size(); ++i) {
@@ -77,9 +82,15 @@ class Pairing {
     }
   }
 
-  // By setting of A and, where they are an axis, number of tokens.
-  using Settings = std::map<std::pair<std::size_t, Index>, std::vector<Pair>>;
+  // Of A and, where they are an axis, number of tokens.
+  using Setting = std::pair<std::size_t, Index>;
+  using Settings = std::map<Setting, std::vector<Pair>>;
   const Settings& settings() const { return settings_; }
+  // Units of A with any cell of the setting.
+  Index asked(const Setting& setting) const {
+    const std::vector<std::size_t>& units = asked_.at(setting);
+    return static_cast<Index>(std::set<std::size_t>(units.begin(), units.end()).size());
+  }
   const std::vector<std::string>& metrics() const { return metrics_; }
 
   // What the pairs of one setting add up to.
@@ -104,10 +115,13 @@ class Pairing {
  private:
   void add(const Pair& places, const ComparedResults::Cell& a, const ComparedResults::Cell& b) {
     ++comparison_.pairs;
-    if (!a.trouble.empty() && !b.trouble.empty()) return;
+    if (!a.trouble.empty() && !b.trouble.empty()) {
+      ++comparison_.without_number;
+      return;
+    }
     if (!b.trouble.empty()) return report(comparison_.lost, a, b.trouble);
     if (!a.trouble.empty()) return report(comparison_.gained, a, a.trouble);
-    settings_[{a.setting, a_.tokens_vary() ? a.tokens : 0}].push_back(places);
+    settings_[setting_of(a)].push_back(places);
     for (std::size_t m = 0; m < metrics_.size(); ++m) {
       const bool before = !std::isnan(a.values[m]);
       const bool now = !std::isnan(b.values[m]);
@@ -117,6 +131,10 @@ class Pairing {
         report(comparison_.gained, a, metrics_[m] + " was null");
       }
     }
+  }
+
+  Setting setting_of(const ComparedResults::Cell& cell) const {
+    return {cell.setting, a_.tokens_vary() ? cell.tokens : 0};
   }
 
   void report(std::vector<Json>& cells, const ComparedResults::Cell& cell,
@@ -130,12 +148,24 @@ class Pairing {
   std::vector<std::string> metrics_;
   Comparison& comparison_;
   Settings settings_;
+  std::map<Setting, std::vector<std::size_t>> asked_;  // units; cells of one that follow, once
 };
 
 // One metric of the units of a setting that have it.
 struct UnitValues {
   std::vector<double> a, b, difference, log_ratio;
   std::vector<std::size_t> unit;  // of A
+  std::vector<double> scale;      // that a, b and difference were multiplied by; empty: 1
+
+  // Makes the mean of shares that of `weights`, one of each unit: bytes over bytes.
+  void weigh(const std::vector<double>& weights) {
+    double sum = 0.0;
+    for (const double weight : weights) sum += weight;
+    for (std::size_t u = 0; u < weights.size(); ++u) {
+      scale.push_back(weights[u] * static_cast<double>(weights.size()) / sum);
+      for (auto* values : {&a, &b, &difference}) (*values)[u] *= scale[u];
+    }
+  }
 };
 
 UnitValues values_of(const SettingSums& setting, std::size_t metric, double floor) {
@@ -151,6 +181,21 @@ UnitValues values_of(const SettingSums& setting, std::size_t metric, double floo
     values.log_ratio.push_back(std::log(std::max(b, floor) / std::max(a, floor)));
     values.unit.push_back(place);
   }
+  return values;
+}
+
+// memory.fraction, of units whose exact bytes are known, by which the units weigh.
+UnitValues memory_of(const SettingSums& setting, std::size_t fraction, std::size_t exact,
+                     double floor) {
+  SettingSums known = setting;
+  std::erase_if(known, [&](const auto& unit) { return !(unit.second.a[exact] > 0.0); });
+  UnitValues values = values_of(known, fraction, floor);
+  std::vector<double> weights;
+  for (const std::size_t place : values.unit) {
+    const UnitSums& unit = known.at(place);
+    weights.push_back(unit.a[exact] / static_cast<double>(unit.count[exact]));
+  }
+  values.weigh(weights);
   return values;
 }
 
@@ -207,8 +252,9 @@ MetricComparison compare_metric(const std::string& metric, const UnitValues& val
       static_cast<std::size_t>(std::max_element(values.log_ratio.begin(), values.log_ratio.end()) -
                                values.log_ratio.begin());
   out.largest_unit = a.units()[values.unit[largest]];
-  out.largest_unit["a"] = values.a[largest];
-  out.largest_unit["b"] = values.b[largest];
+  const double scale = values.scale.empty() ? 1.0 : values.scale[largest];
+  out.largest_unit["a"] = values.a[largest] / scale;
+  out.largest_unit["b"] = values.b[largest] / scale;
   out.largest_unit["ratio"] = std::exp(values.log_ratio[largest]);
   return out;
 }
@@ -226,12 +272,13 @@ void compare_settings(const ComparedResults& a, const Pairing& pairing, const Co
     all[i].setting = a.settings()[identity.first];
     if (a.tokens_vary()) all[i].setting["tokens"] = identity.second;
     all[i].cells = static_cast<Index>(pairs.size());
-    for (std::size_t m = 0; m < metrics.size(); ++m) {
-      const UnitValues values = values_of(sums, m, rules.absolute_tolerance);
-      all[i].errors.push_back(compare_metric(metrics[m], values, a, rules));
+    all[i].units_asked = pairing.asked(identity);
+    const double floor = rules.absolute_tolerance;
+    const std::size_t memory = metrics.size() - 2;  // and its weights
+    for (std::size_t m = 0; m < memory; ++m) {
+      all[i].errors.push_back(compare_metric(metrics[m], values_of(sums, m, floor), a, rules));
     }
-    all[i].memory = std::move(all[i].errors.back());
-    all[i].errors.pop_back();
+    all[i].memory = compare_metric(kMemory, memory_of(sums, memory, memory + 1, floor), a, rules);
   });
   for (SettingComparison& setting : all) {
     if (setting.cells > 0) comparison.settings.push_back(std::move(setting));
@@ -242,7 +289,7 @@ void compare_settings(const ComparedResults& a, const Pairing& pairing, const Co
 
 std::vector<std::string> CompareRules::all_metrics() const {
   std::vector<std::string> all = metrics;
-  all.emplace_back(kMemory);
+  all.insert(all.end(), {kMemory, kExactBytes});
   return all;
 }
 

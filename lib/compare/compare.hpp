@@ -19,7 +19,8 @@ struct CompareRules {
   double tolerance = 0.02;           // relative increase that is not a regression
   double absolute_tolerance = 1e-9;  // values below it count as equal to it; above 0
 
-  // All that are compared, memory.fraction last.
+  // All that are read: those that are compared, memory.fraction, and memory.exact_bytes, which it
+  // is weighed by.
   std::vector<std::string> all_metrics() const;
 
   // Every error, each by its mean over rows if it is a distribution; relative_l2 first.
@@ -48,7 +49,7 @@ struct MetricComparison {
   Index units = 0;  // 0: in no pair are both numbers, and nothing below is set
   Index worse = 0;  // units in which B is above A, beyond the absolute tolerance
   Index better = 0;
-  double a = 0.0;  // mean over units
+  double a = 0.0;  // mean over units; of memory.fraction bytes over bytes
   double b = 0.0;
   IntervalEstimate difference;        // B - A
   IntervalEstimate ratio;             // B / A, geometric: a few large errors do not make the mean
@@ -62,6 +63,7 @@ struct MetricComparison {
 struct SettingComparison {
   Json setting;                          // algorithm, label, params; storage where not float
   Index cells = 0;                       // pairs that both results have computed
+  Index units_asked = 0;                 // units of A with any cell of the setting
   std::vector<MetricComparison> errors;  // in the order of the rules
   MetricComparison memory;               // memory.fraction
 };
@@ -69,6 +71,7 @@ struct SettingComparison {
 struct Comparison {
   std::vector<SettingComparison> settings;  // in the order of A
   Index pairs = 0;                          // cells whose key both have, whatever their status
+  Index without_number = 0;                 // of them those that are ok in neither
   std::vector<Json> lost;    // a number in A and none in B: cell_reference(), `reason`
   std::vector<Json> gained;  // the reverse
   std::vector<Json> only_a;  // cell_reference()s of keys that the other results do not have

@@ -36,10 +36,12 @@ Json comparison_json(const Comparison& comparison, const CompareRules& rules) {
   out["tolerance"] = rules.tolerance;
   out["absolute_tolerance"] = rules.absolute_tolerance;
   out["pairs"] = comparison.pairs;
+  out["pairs_without_number"] = comparison.without_number;
   out["settings"] = Json::array();
   for (const SettingComparison& setting : comparison.settings) {
     Json entry = setting.setting;
     entry["cells"] = setting.cells;
+    entry["units_asked"] = setting.units_asked;
     for (const MetricComparison& metric : setting.errors) {
       entry["metrics"][metric.metric] = metric_json(metric);
     }

@@ -1,5 +1,6 @@
 #include "results/mean_interval.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
@@ -43,6 +44,41 @@ double expanded_quantile(Index freedom) {
   const double g3 = (((3.0 * s + 19.0) * s + 17.0) * s - 15.0) / 384.0;
   const double g4 = ((((79.0 * s + 776.0) * s + 1482.0) * s - 1920.0) * s - 945.0) / 92160.0;
   return z * (1.0 + (g1 + (g2 + (g3 + g4 / v) / v) / v) / v);
+}
+
+// The mean, and half the width of Student's t interval around it.
+struct MeanAndHalf {
+  double mean;
+  double half;
+};
+
+std::optional<MeanAndHalf> mean_and_half(const std::vector<double>& values,
+                                         const IndependentGroups& groups) {
+  std::vector<double> sum(static_cast<std::size_t>(groups.count), 0.0);
+  std::vector<double> count(sum.size(), 0.0);
+  double total = 0.0;
+  double units = 0.0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isnan(values[i])) continue;
+    const auto group = static_cast<std::size_t>(groups.group_of[i]);
+    sum[group] += values[i];
+    ++count[group];
+    total += values[i];
+    ++units;
+  }
+  const double mean = total / units;
+  double squares = 0.0;
+  Index present = 0;
+  for (std::size_t g = 0; g < sum.size(); ++g) {
+    if (count[g] == 0.0) continue;
+    ++present;
+    const double deviation = (sum[g] - count[g] * mean) / units;  // (n_g / n) (m_g - m)
+    squares += deviation * deviation;
+  }
+  if (present < 2) return std::nullopt;
+  const double freedom = static_cast<double>(present - 1);
+  return MeanAndHalf{mean, student_t_975(present - 1) *
+                               std::sqrt(squares * static_cast<double>(present) / freedom)};
 }
 
 }  // namespace
@@ -97,32 +133,21 @@ IndependentGroups independent_groups(const std::vector<UnitNesting>& units) {
 
 std::optional<Interval> mean_interval(const std::vector<double>& values,
                                       const IndependentGroups& groups) {
-  std::vector<double> sum(static_cast<std::size_t>(groups.count), 0.0);
-  std::vector<double> count(sum.size(), 0.0);
-  double total = 0.0;
-  double units = 0.0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (std::isnan(values[i])) continue;
-    const auto group = static_cast<std::size_t>(groups.group_of[i]);
-    sum[group] += values[i];
-    ++count[group];
-    total += values[i];
-    ++units;
-  }
-  const double mean = total / units;
-  double squares = 0.0;
-  Index present = 0;
-  for (std::size_t g = 0; g < sum.size(); ++g) {
-    if (count[g] == 0.0) continue;
-    ++present;
-    const double deviation = (sum[g] - count[g] * mean) / units;  // (n_g / n) (m_g - m)
-    squares += deviation * deviation;
-  }
-  if (present < 2) return std::nullopt;
-  const double freedom = static_cast<double>(present - 1);
-  const double half =
-      student_t_975(present - 1) * std::sqrt(squares * static_cast<double>(present) / freedom);
-  return Interval{mean - half, mean + half};
+  const std::optional<MeanAndHalf> found = mean_and_half(values, groups);
+  if (!found) return std::nullopt;
+  return Interval{found->mean - found->half, found->mean + found->half};
+}
+
+std::optional<Interval> positive_mean_interval(const std::vector<double>& values,
+                                               const IndependentGroups& groups) {
+  const bool any_below =
+      std::any_of(values.begin(), values.end(), [](double v) { return v < 0.0; });
+  if (any_below) return mean_interval(values, groups);
+  const std::optional<MeanAndHalf> found = mean_and_half(values, groups);
+  if (!found) return std::nullopt;
+  if (found->mean == 0.0) return Interval{0.0, 0.0};
+  const double factor = std::exp(found->half / found->mean);
+  return Interval{found->mean / factor, found->mean * factor};
 }
 
 }  // namespace kvbench

@@ -41,6 +41,11 @@ struct Interval {
 };
 std::optional<Interval> mean_interval(const std::vector<double>& values,
                                       const IndependentGroups& groups);
+// The same of numbers that cannot be negative, on the log scale: with h half the width of
+// mean_interval(), [m exp(-h / m), m exp(h / m)]. All values 0: [0, 0]. A value below 0, which
+// rounding may leave: mean_interval().
+std::optional<Interval> positive_mean_interval(const std::vector<double>& values,
+                                               const IndependentGroups& groups);
 
 // The 0.975 quantile of Student's t with `freedom` >= 1 degrees of freedom; relative error below
 // 1e-9.

@@ -218,6 +218,8 @@ class Reader : public nlohmann::json_sax<Json> {
         return &parts_.layer;
       case Member::kGroups:
         return &parts_.group;
+      case Member::kSummary:
+        return with_summary_ ? nullptr : &parts_.summary;
       default:
         return nullptr;
     }
@@ -234,7 +236,7 @@ class Reader : public nlohmann::json_sax<Json> {
       case Member::kGroups:
         return !*taker();
       case Member::kSummary:
-        return !with_summary_;
+        return !with_summary_ && !parts_.summary;
       case Member::kConfig:
         return !parts_.config;
       case Member::kFew:

@@ -14,11 +14,13 @@ Json read_results(const std::string& path);
 
 // What is wanted of a file whose size is that of a sweep.
 struct ResultsParts {
-  // Called with each cell, record of a whole layer, or group (a stream with the times that it took)
-  // as it is read, before the end of the file is. Where a function is empty, these are left out.
+  // Called with each cell, record of a whole layer, group (a stream with the times that it took),
+  // or entry of the summary as it is read, before the end of the file is. Where a function is
+  // empty, these are left out.
   std::function<void(Json&&)> cell = {};
   std::function<void(Json&&)> layer = {};
   std::function<void(Json&&)> group = {};
+  std::function<void(Json&&)> summary = {};
   bool config = false;  // the sweep
 };
 

@@ -221,7 +221,7 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
     file.write(line);
   });
   file.write(std::string_view(separator) == "\n    " ? "]\n}\n" : "\n  ]\n}\n");
-  outcome.settings = summary.means();
+  outcome.settings = summary.compared();
   file.commit();
   return outcome;
 }

@@ -13,7 +13,7 @@
 namespace kvbench {
 
 inline constexpr const char* kResultsKind = "kvbench.results";
-inline constexpr const char* kResultsSchema = "1.6.0";
+inline constexpr const char* kResultsSchema = "1.7.0";
 
 // What a group's shared work took in this run, summed over its KV heads; volatile.
 struct GroupTiming {
@@ -36,7 +36,7 @@ struct ResultsOutcome {
   std::size_t skipped = 0;
   std::size_t missing = 0;
   Layers layers;
-  std::vector<SettingMeans> settings;
+  ComparedSettings settings;
 
   bool complete() const { return missing == 0 && layers.missing == 0; }
 };

@@ -77,6 +77,11 @@ std::optional<double> mean_of(const std::vector<double>& values) {
   return sum / static_cast<double>(count);
 }
 
+Index count_undefined(const std::vector<double>& values) {
+  return std::count_if(values.begin(), values.end(),
+                       [](double value) { return std::isnan(value); });
+}
+
 // Of metrics that are summarised with intervals, the first ones.
 Json errors_of(SummarySlice& slice, const std::vector<std::string>& names,
                const IndependentGroups& groups) {
@@ -90,11 +95,14 @@ Json errors_of(SummarySlice& slice, const std::vector<std::string>& names,
       continue;
     }
     metric["mean"] = *mean;
-    metric["std_over_seeds"] = slice.deviation_over_seeds(m).value();
+    const auto deviation = slice.deviation_over_seeds(m);
+    metric["std_over_seeds"] = deviation ? Json(*deviation) : Json(nullptr);
     metric["ci95"] = nullptr;
-    if (const auto interval = mean_interval(means, groups)) {
+    if (const auto interval = positive_mean_interval(means, groups)) {
       metric["ci95"] = {interval->low, interval->high};
     }
+    const Index undefined = count_undefined(means);
+    if (undefined > 0) metric["units"] = static_cast<Index>(means.size()) - undefined;
   }
   return out;
 }
@@ -107,6 +115,28 @@ Json means_of(SummarySlice& slice, const std::vector<std::string>& names, std::s
     out[names[i]] = mean ? Json(*mean) : Json(nullptr);
   }
   return out;
+}
+
+std::size_t place_in(const std::vector<std::string>& names, const char* name) {
+  return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+// Bytes over bytes of the units of a slice that `counts` is true for: a mean of the units' shares
+// would weigh a window of 32 tokens as a cache of thousands.
+template <class Counts>
+std::optional<double> memory_fraction(SummarySlice& slice, const Counts& counts) {
+  const std::size_t first = error_paths().size();
+  const auto peak = slice.unit_means(first + place_in(memory_names(), "peak_bytes"));
+  const auto exact = slice.unit_means(first + place_in(memory_names(), "exact_bytes"));
+  double sum_peak = 0.0;
+  double sum_exact = 0.0;
+  for (std::size_t u = 0; u < peak.size(); ++u) {
+    if (!counts(u) || std::isnan(peak[u]) || std::isnan(exact[u])) continue;
+    sum_peak += peak[u];
+    sum_exact += exact[u];
+  }
+  if (!(sum_exact > 0.0)) return std::nullopt;
+  return sum_peak / sum_exact;
 }
 
 }  // namespace
@@ -128,6 +158,9 @@ Json layers_json(SummarySlice& slice) {
   const IndependentGroups groups = independent_groups(slice.units());
   return {{"records", slice.ok()},
           {"failed", slice.failed()},
+          {"skipped", slice.skipped()},
+          {"units", slice.units().size()},
+          {"units_asked", slice.asked()},
           {"ci95_over", groups_json(groups)},
           {"errors", errors_of(slice, layer_error_paths(), groups)},
           {"evidence", means_of(slice, {"heads_lost"}, layer_error_paths().size())}};
@@ -139,6 +172,9 @@ Json entry_json(Json head, std::optional<int> layer, SummarySlice slice, Summary
   out["layer"] = layer ? Json(*layer) : Json(nullptr);
   out["cells"] = slice.ok();
   out["failed"] = slice.failed();
+  out["skipped"] = slice.skipped();
+  out["units"] = slice.units().size();
+  out["units_asked"] = slice.asked();
   out["ci95_over"] = groups_json(groups);
   out["errors"] = errors_of(slice, error_paths(), groups);
   const std::size_t memory = error_paths().size();
@@ -146,6 +182,8 @@ Json entry_json(Json head, std::optional<int> layer, SummarySlice slice, Summary
   const std::size_t trivial = traffic + traffic_paths().size();
   out["trivial"] = means_of(slice, summarised_trivial_paths(), trivial);
   out["memory"] = means_of(slice, memory_names(), memory);
+  const auto fraction = memory_fraction(slice, [](std::size_t) { return true; });
+  out["memory"]["fraction"] = fraction ? Json(*fraction) : Json(nullptr);
   out["traffic"] = means_of(slice, traffic_paths(), traffic);
   const std::size_t evidence = trivial + summarised_trivial_paths().size();
   Json of_evidence = means_of(slice, evidence_paths(), evidence);
@@ -163,11 +201,77 @@ std::size_t records_of(const SummarySlice::Layers& layers, std::optional<int> wa
   return records;
 }
 
-std::size_t place_in(const std::vector<std::string>& names, const char* name) {
-  return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+// The units that settings are compared over, by number; none where nothing is in common. `has`: the
+// units of each setting.
+std::vector<bool> common_units(const std::vector<SettingMeans>& settings,
+                               const std::vector<std::vector<bool>>& has) {
+  const auto both = [](std::vector<bool>& into, const std::vector<bool>& other) {
+    if (into.empty()) into = other;
+    for (std::size_t u = 0; u < into.size(); ++u) into[u] = into[u] && other[u];
+  };
+  std::vector<bool> of_all;
+  std::map<std::string, std::vector<bool>> of_method;
+  for (std::size_t i = 0; i < settings.size(); ++i) {
+    if (settings[i].units == 0) continue;
+    both(of_all, has[i]);
+    std::vector<bool>& method = of_method.try_emplace(settings[i].method(), has[i]).first->second;
+    for (std::size_t u = 0; u < method.size(); ++u) method[u] = method[u] || has[i][u];
+  }
+  if (std::find(of_all.begin(), of_all.end(), true) != of_all.end()) return of_all;
+  std::vector<bool> of_methods;
+  for (const auto& [name, units] : of_method) both(of_methods, units);
+  return of_methods;
+}
+
+bool is_within(const std::vector<bool>& units, const std::vector<bool>& of) {
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    if (units[u] && !of[u]) return false;
+  }
+  return true;
+}
+
+SettingMeans named_setting(const std::string& head_line) {
+  const Json head = Json::parse(head_line);
+  SettingMeans setting;
+  setting.algorithm = head.at("algorithm");
+  setting.label = head.at("label");
+  setting.params = to_line(head.at("params"));
+  const auto tokens = head.find("tokens");
+  if (tokens != head.end()) setting.tokens = tokens->get<Index>();
+  return setting;
+}
+
+// Fills in the means over the units of `common`, all of which the slice has.
+IndependentGroups add_means(SummarySlice& slice, const std::vector<bool>& common,
+                            SettingMeans& setting) {
+  const auto counts = [&](std::size_t u) { return common[slice.numbers()[u]]; };
+  std::vector<UnitNesting> nesting;
+  for (std::size_t u = 0; u < slice.units().size(); ++u) {
+    if (counts(u)) nesting.push_back(slice.units()[u]);
+  }
+  IndependentGroups groups = independent_groups(nesting);
+  for (const auto& [name, into] : {std::pair{"relative_frobenius_error", &setting.frobenius},
+                                   std::pair{"relative_spectral_error", &setting.spectral},
+                                   std::pair{"relative_l2.mean", &setting.l2}}) {
+    const std::vector<double> all = slice.unit_means(place_in(error_paths(), name));
+    std::vector<double> values;
+    for (std::size_t u = 0; u < all.size(); ++u) {
+      if (counts(u)) values.push_back(all[u]);
+    }
+    into->undefined = count_undefined(values);
+    if (into->undefined > 0) continue;
+    into->mean = mean_of(values);
+    into->interval = positive_mean_interval(values, groups);
+  }
+  setting.memory_fraction = memory_fraction(slice, counts);
+  return groups;
 }
 
 }  // namespace
+
+std::string SettingMeans::method() const {
+  return to_line({algorithm, label, tokens ? Json(*tokens) : Json(nullptr)});
+}
 
 const std::vector<std::string>& summarised_trivial_paths() {
   static const std::vector<std::string> paths = {"kappa.median",
@@ -189,9 +293,22 @@ void Summary::add(const Json& record) { collect(record, false); }
 
 void Summary::add_layer(const Json& record) { collect(record, true); }
 
+// The number of the unit of a record.
+std::uint32_t Summary::unit_of(const Json& key) {
+  const std::string unit =
+      to_line({key.at("dump"), key.at("sequence"), key.at("layer"), key.value("kv_head", Json())});
+  const auto [number, is_new] = find_unit_.try_emplace(unit, units_.size());
+  if (is_new) {
+    const std::string text = to_line({key.at("dump"), key.at("sequence")});
+    const Index text_number =
+        find_text_.try_emplace(text, static_cast<Index>(find_text_.size())).first->second;
+    units_.push_back({text_number, key.at("layer").get<int>()});
+  }
+  return static_cast<std::uint32_t>(number->second);
+}
+
 void Summary::collect(const Json& record, bool is_layer) {
   const std::string& status = record.at("status").get_ref<const std::string&>();
-  if (status == "skipped") return;
   const Json& key = record.at("key");
   Json head = {{"algorithm", key.at("algorithm")},
                {"label", record.at("label")},
@@ -204,35 +321,32 @@ void Summary::collect(const Json& record, bool is_layer) {
     entries_.back().head = &place->first;
   }
   Entry& entry = entries_[place->second];
-  const int index = key.at("layer").get<int>();
-  SummaryLayer& layer = (is_layer ? entry.whole_layers : entry.cells)[index];
+  SummaryLayer& layer = (is_layer ? entry.whole_layers : entry.cells)[key.at("layer").get<int>()];
+  const std::uint32_t unit = unit_of(key);
   if (status != "ok") {
-    ++layer.failed;
+    ++(status == "skipped" ? layer.skipped : layer.failed);
+    if (layer.lacking.empty() || layer.lacking.back() != unit) layer.lacking.push_back(unit);
     return;
   }
   ++layer.ok;
-  const std::string unit =
-      to_line({key.at("dump"), key.at("sequence"), key.at("layer"), key.value("kv_head", Json())});
-  const auto [number, unit_is_new] = find_unit_.try_emplace(unit, units_.size());
-  if (unit_is_new) {
-    const std::string text = to_line({key.at("dump"), key.at("sequence")});
-    const Index text_number =
-        find_text_.try_emplace(text, static_cast<Index>(find_text_.size())).first->second;
-    units_.push_back({text_number, index});
-  }
   const Json& seed = key.at("seed");
   layer.rows.push_back(
       (is_layer ? whole_layers_ : cells_)
-          .add(static_cast<std::uint32_t>(number->second),
-               seed.is_null() ? std::nullopt : std::optional(seed.get<std::uint64_t>()),
+          .add(unit, seed.is_null() ? std::nullopt : std::optional(seed.get<std::uint64_t>()),
                is_layer ? layer_metrics_of(record) : metrics_of(record)));
 }
 
 std::vector<Summary::Job> Summary::jobs() const {
+  const auto has_more_than_skipped = [](const auto& layer) {
+    return layer.second.ok + layer.second.failed > 0;
+  };
   std::vector<Job> all;
   for (const Entry& entry : entries_) {
+    if (std::none_of(entry.cells.begin(), entry.cells.end(), has_more_than_skipped)) continue;
     all.push_back({&entry, std::nullopt});
-    for (const auto& [index, layer] : entry.cells) all.push_back({&entry, index});
+    for (const auto& layer : entry.cells) {
+      if (has_more_than_skipped(layer)) all.push_back({&entry, layer.first});
+    }
   }
   return all;
 }
@@ -269,25 +383,41 @@ Json Summary::json() const {
   return all;
 }
 
-std::vector<SettingMeans> Summary::means() const {
-  const std::size_t error = place_in(error_paths(), "relative_l2.mean");
-  const std::size_t fraction = error_paths().size() + place_in(memory_names(), "fraction");
-  std::vector<SettingMeans> all;
-  for (const Entry& entry : entries_) {
-    SummarySlice slice(cells_, entry.cells, std::nullopt, units_);
-    if (slice.units().empty()) continue;
-    const Json head = Json::parse(*entry.head);
-    const auto tokens = head.find("tokens");
-    all.push_back({head.at("algorithm"), head.at("label"), to_line(head.at("params")),
-                   tokens == head.end() ? std::nullopt : std::optional(tokens->get<Index>()),
-                   mean_of(slice.unit_means(error)), mean_of(slice.unit_means(fraction))});
+ComparedSettings Summary::compared() const {
+  ComparedSettings out;
+  std::vector<bool> asked(units_.size(), false);
+  std::vector<std::vector<bool>> has;
+  const auto slice_of = [&](std::size_t i) {
+    return SummarySlice(cells_, entries_[i].cells, std::nullopt, units_);
+  };
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const SummarySlice slice = slice_of(i);
+    SettingMeans& setting = out.settings.emplace_back(named_setting(*entries_[i].head));
+    setting.units = static_cast<Index>(slice.units().size());
+    setting.asked = slice.asked();
+    std::vector<bool>& own = has.emplace_back(units_.size(), false);
+    for (const std::uint32_t unit : slice.numbers()) own[unit] = asked[unit] = true;
+    for (const std::uint32_t unit : slice.lacking()) asked[unit] = true;
   }
-  return all;
+  out.asked = std::count(asked.begin(), asked.end(), true);
+  const std::vector<bool> common = common_units(out.settings, has);
+  out.units = std::count(common.begin(), common.end(), true);
+  for (std::size_t i = 0; i < entries_.size() && out.units > 0; ++i) {
+    SettingMeans& setting = out.settings[i];
+    setting.is_compared = setting.units > 0 && is_within(common, has[i]);
+    if (!setting.is_compared) continue;
+    SummarySlice slice = slice_of(i);
+    const IndependentGroups groups = add_means(slice, common, setting);
+    out.over = groups.level;
+    out.groups = groups.count;
+  }
+  return out;
 }
 
 // As measured, with what the allocator adds (tests/cli/memory_test.py holds runs to it).
-double Summary::setting_bytes() { return 1400.0; }
+double Summary::setting_bytes() { return 1700.0; }
 double Summary::record_bytes() { return 20.0; }
+double Summary::lacking_bytes() { return 8.0; }
 
 double Summary::rows_bytes(double cells, double layers) {
   const auto held = [](double records, std::size_t metrics) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -16,15 +17,38 @@
 
 namespace kvbench {
 
-// What the table at the end of a run needs of one entry over all layers: means over units of
-// relative_l2.mean and memory.fraction.
+// A metric of one setting over the units that settings are compared over.
+struct ComparedMean {
+  std::optional<double> mean;        // none where a unit lacks the metric
+  std::optional<Interval> interval;  // positive_mean_interval()
+  Index undefined = 0;               // units that lack it
+};
+
+// One entry over all layers, held beside others.
 struct SettingMeans {
   std::string algorithm;
   std::string label;
   std::string params;           // as a line of JSON
   std::optional<Index> tokens;  // of an axis of them
-  std::optional<double> error;
+  Index units = 0;              // with a cell that is ok
+  Index asked = 0;              // with any cell
+  bool is_compared = false;     // has all units of the comparison; else there are no means
+  ComparedMean frobenius;       // relative_frobenius_error
+  ComparedMean spectral;        // relative_spectral_error
+  ComparedMean l2;              // relative_l2.mean
   std::optional<double> memory_fraction;
+
+  std::string method() const;  // algorithm, label and tokens: settings of one line of a table
+};
+
+// Every setting over the same units: those that all settings with a cell that is ok have. Where
+// these have none in common, those that every method has by one of its settings or another.
+struct ComparedSettings {
+  std::vector<SettingMeans> settings;  // in order of first appearance
+  Index units = 0;                     // 0: nothing is compared
+  Index asked = 0;                     // of all settings together
+  UnitLevel over = UnitLevel::kHead;   // the groups of the intervals, and how many there are
+  Index groups = 0;
 };
 
 // Numbers of a cell's `trivial` whose means over units stand in the summary; that z = 0 has
@@ -38,10 +62,12 @@ const std::vector<std::string>& summarised_trivial_paths();
 // many, and one entry per thread is summed up at a time, as many of its metrics as memory holds.
 //
 // Unit = (dump, sequence, layer, KV head). Per unit the mean over seeds, then the mean over units;
-// `ci95` Student's t interval over the groups of units that `ci95_over` names (mean_interval.hpp),
-// null with one group; `std_over_seeds` population standard deviation over seeds of the mean over
-// units. A metric that is null in a cell is left out there,
-// null everywhere: null. Bits depend on the order of add() alone: call it in plan order.
+// `ci95` Student's t interval on the log scale over the groups of units that `ci95_over` names
+// (positive_mean_interval()), null with one group; `std_over_seeds` population standard deviation
+// over seeds of the mean over the units that have every seed. `units` have a cell that is ok,
+// `units_asked` any cell. A metric that is null in a cell is left out there, with its own `units`
+// where it has fewer; null everywhere: null. `memory.fraction` is the sum of peak_bytes over that
+// of exact_bytes. Bits depend on the order of add() alone: call it in plan order.
 class Summary {
  public:
   // `by_tokens`: select.tokens is an axis, so that entries are of one number of tokens each.
@@ -51,7 +77,8 @@ class Summary {
   Summary(const Summary&) = delete;
   Summary& operator=(const Summary&) = delete;
 
-  // A record of any status; skipped ones change nothing, failed ones are counted.
+  // A record of any status; those that are not ok are counted. A setting, or a layer of it, whose
+  // cells are all skipped has no entry.
   void add(const Json& record);
   // A record of a whole layer, after the cells of its setting. Unit = (dump, sequence, layer).
   void add_layer(const Json& record);
@@ -59,13 +86,14 @@ class Summary {
   // Calls `line` with each entry as a line of JSON, in order; few of them are in memory at a time.
   void each(const std::function<void(std::string_view line)>& line) const;
   Json json() const;
-  // Of the settings that have cells that are ok, in order; no intervals are computed.
-  std::vector<SettingMeans> means() const;
+  // Every setting of which a cell was added.
+  ComparedSettings compared() const;
 
-  // Bytes that it takes: of a setting; of a record; of metrics in memory; and, while an entry is
-  // made, of that.
+  // Bytes that it takes: of a setting; of a record that is ok, or is not; of metrics in memory;
+  // and, while an entry is made, of that.
   static double setting_bytes();
   static double record_bytes();
+  static double lacking_bytes();
   static double rows_bytes(double cells, double layers);
   static double entry_bytes(double units, double seeds, double records);
 
@@ -77,6 +105,7 @@ class Summary {
   };
   std::vector<Job> jobs() const;
   void collect(const Json& record, bool is_layer);
+  std::uint32_t unit_of(const Json& key);
 
   bool by_tokens_;
   SummaryRows cells_;

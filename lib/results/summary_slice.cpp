@@ -77,6 +77,8 @@ SummarySlice::SummarySlice(const SummaryRows& rows, const Layers& layers, std::o
     if (wanted && index != *wanted) continue;
     ok_ += layer.ok;
     failed_ += layer.failed;
+    skipped_ += layer.skipped;
+    lacking_.insert(lacking_.end(), layer.lacking.begin(), layer.lacking.end());
     std::vector<Row>& here = layers_.emplace_back();
     here.reserve(layer.rows.size());
     for (const std::uint32_t number : layer.rows) {
@@ -96,8 +98,12 @@ SummarySlice::SummarySlice(const SummaryRows& rows, const Layers& layers, std::o
   std::sort(in_order.begin(), in_order.end());
   for (std::size_t u = 0; u < in_order.size(); ++u) {
     units_.push_back(units[in_order[u].second]);
+    numbers_.push_back(in_order[u].second);
     first_row[in_order[u].second] = static_cast<std::uint32_t>(u);
   }
+  std::erase_if(lacking_, [&](std::uint32_t unit) { return first_row.contains(unit); });
+  std::sort(lacking_.begin(), lacking_.end());
+  lacking_.erase(std::unique(lacking_.begin(), lacking_.end()), lacking_.end());
   std::size_t next = 0;
   for (std::vector<Row>& layer : layers_) {
     for (Row& row : layer) {
@@ -128,22 +134,32 @@ void SummarySlice::load(std::size_t metric, bool seeds) {
   seeds_are_loaded_ = seeds;
   of_units_.reset(units_.size(), last_ - first_);
   of_seeds_.reset(seeds ? seeds_ : 0, last_ - first_);
-  for (const std::vector<Row>& layer : layers_) add_layer(layer, seeds);
+  for (const std::vector<Row>& layer : layers_) add_layer(layer, true, seeds);
+  const auto lacks_a_seed = [&](std::uint32_t count) { return count > 0 && count < seeds_; };
+  if (!seeds || std::ranges::none_of(of_units_.count, lacks_a_seed)) return;
+  // Seeds are compared over the units that have all of them.
+  of_seeds_.reset(seeds_, last_ - first_);
+  for (const std::vector<Row>& layer : layers_) add_layer(layer, false, true);
 }
 
-void SummarySlice::add_layer(const std::vector<Row>& rows, bool seeds) {
+// Adds the numbers of a layer's rows to the sums of units, of seeds, or of both; to those of seeds
+// alone, where the units' are known, without units that lack a seed.
+void SummarySlice::add_layer(const std::vector<Row>& rows, bool to_units, bool to_seeds) {
   const std::size_t width = last_ - first_;
   RecordStore::Reader reader(rows_.store());
   std::vector<double> values(width);
-  of_layer_.reset(seeds ? seeds_ : 0, width);
+  of_layer_.reset(to_seeds ? seeds_ : 0, width);
   for (const Row& row : rows) {
     std::memcpy(values.data(), reader.at(row.number).data() + kHeadBytes + sizeof(double) * first_,
                 sizeof(double) * width);
     for (std::size_t m = 0; m < width; ++m) {
       if (std::isnan(values[m])) continue;
-      of_units_.sum[row.unit * width + m] += values[m];
-      ++of_units_.count[row.unit * width + m];
-      if (!seeds) continue;
+      const std::size_t place = row.unit * width + m;
+      if (to_units) {
+        of_units_.sum[place] += values[m];
+        ++of_units_.count[place];
+      }
+      if (!to_seeds || (!to_units && of_units_.count[place] < seeds_)) continue;
       of_layer_.sum[row.seed * width + m] += values[m];
       ++of_layer_.count[row.seed * width + m];
     }
@@ -182,7 +198,7 @@ std::optional<double> SummarySlice::deviation_over_seeds(std::size_t metric) {
 double SummarySlice::bytes(double metrics, double units, double seeds, double records) {
   const double per_metric = kSumBytes * (units + 2.0 * seeds);
   return std::max(per_metric, std::min(per_metric * metrics, kMostBytes)) +
-         (sizeof(Row) + 16.0) * records + 64.0 * units;
+         (sizeof(Row) + 16.0) * records + 68.0 * units;
 }
 
 }  // namespace kvbench

@@ -42,7 +42,9 @@ class SummaryRows {
 struct SummaryLayer {
   Index ok = 0;
   Index failed = 0;
-  std::vector<std::uint32_t> rows;  // of those that are ok, in the order in which they came
+  Index skipped = 0;
+  std::vector<std::uint32_t> rows;     // of those that are ok, in the order in which they came
+  std::vector<std::uint32_t> lacking;  // units of the others; cells of one unit that follow, once
 };
 
 // What one entry is made of: the units and seeds of one layer, or of all.
@@ -56,12 +58,18 @@ class SummarySlice {
 
   Index ok() const { return ok_; }
   Index failed() const { return failed_; }
+  Index skipped() const { return skipped_; }
+  // Units with a record that is ok, in the order in which they came: nesting and number.
   const std::vector<UnitNesting>& units() const { return units_; }
+  const std::vector<std::uint32_t>& numbers() const { return numbers_; }
+  // Numbers of the units with records none of which is ok, ascending.
+  const std::vector<std::uint32_t>& lacking() const { return lacking_; }
+  Index asked() const { return static_cast<Index>(numbers_.size() + lacking_.size()); }
 
   // The mean over seeds of each unit, in the order in which units came; NaN where it has none.
   std::vector<double> unit_means(std::size_t metric);
-  // Population standard deviation over seeds of the mean over all records of a seed; of the first
-  // metrics alone.
+  // Population standard deviation over seeds of the mean over the records of a seed, of the units
+  // that have every seed; none where no unit has. Of the first metrics alone.
   std::optional<double> deviation_over_seeds(std::size_t metric);
 
   // Bytes that it takes at most, of so many units, seeds and records.
@@ -84,12 +92,15 @@ class SummarySlice {
   };
 
   void load(std::size_t metric, bool seeds);
-  void add_layer(const std::vector<Row>& rows, bool seeds);
+  void add_layer(const std::vector<Row>& rows, bool to_units, bool to_seeds);
 
   const SummaryRows& rows_;
   Index ok_ = 0;
   Index failed_ = 0;
+  Index skipped_ = 0;
   std::vector<UnitNesting> units_;
+  std::vector<std::uint32_t> numbers_;
+  std::vector<std::uint32_t> lacking_;
   std::vector<std::vector<Row>> layers_;
   std::size_t seeds_ = 0;
   std::size_t first_ = 0;  // metrics that are loaded

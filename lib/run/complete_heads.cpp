@@ -19,7 +19,7 @@ CompleteHeads complete_heads(const Plan& plan, const CellRecords& records) {
       summary.add(record);
     }
   }
-  return {complete, plan.cells.heads().size(), summary.means()};
+  return {complete, plan.cells.heads().size(), summary.compared()};
 }
 
 }  // namespace kvbench

@@ -14,7 +14,7 @@ struct CompleteHeads {
   std::size_t complete =
       0;  // KV heads (of a dump's sequence and layer) of which no cell is missing
   std::size_t all = 0;
-  std::vector<SettingMeans> settings;  // of their cells alone: each is over the same heads
+  ComparedSettings settings;  // of their cells alone
 };
 
 CompleteHeads complete_heads(const Plan& plan, const CellRecords& records);

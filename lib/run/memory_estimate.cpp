@@ -153,7 +153,6 @@ std::vector<SettingSize> setting_sizes(const Plan& plan) {
                              [&](const PlannedCell& cell, std::size_t count) {
                                sizes[place_of[cell.setting]].add(cell, static_cast<Index>(count));
                              });
-  std::erase_if(sizes, [](const SettingSize& size) { return size.cells == 0; });
   return sizes;
 }
 
@@ -194,8 +193,10 @@ double estimate_results_bytes(const Plan& plan) {
                                                      static_cast<double>(setting.cells)));
   }
   const auto layers = static_cast<double>(plan.layer_records.size());
+  const double skipped = static_cast<double>(plan.cells.size()) - cells;
   return program_bytes(plan) + Summary::setting_bytes() * static_cast<double>(settings.size()) +
-         Summary::record_bytes() * (cells + layers) + Summary::rows_bytes(cells, layers) + largest;
+         Summary::record_bytes() * (cells + layers) + Summary::lacking_bytes() * skipped +
+         Summary::rows_bytes(cells, layers) + largest;
 }
 
 double estimate_peak_bytes(const Plan& plan, const std::vector<bool>& groups, int threads) {

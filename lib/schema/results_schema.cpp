@@ -328,11 +328,16 @@ Json group_schema() {
 
 Json summarised_schema() {
   const Json number = {{"type", "number"}};
-  return or_null(whole(
-      {{"mean", described("of units, each the mean over its seeds", number)},
-       {"std_over_seeds", number},
-       {"ci95", described("Student's t interval over the groups of ci95_over; null with one group",
-                          or_null(pair_of(number)))}}));
+  Json schema =
+      whole({{"mean", described("of units, each the mean over its seeds", number)},
+             {"std_over_seeds",
+              described("of the units that have every seed; null where none has", kNumberOrNull)},
+             {"ci95",
+              described("Student's t interval on the log scale over the groups of ci95_over; null "
+                        "with one group",
+                        or_null(pair_of(number)))}});
+  schema["properties"]["units"] = described("that have the metric, where others lack it", kCount);
+  return or_null(schema);
 }
 
 Json groups_schema() {
@@ -341,6 +346,14 @@ Json groups_schema() {
       "differs between units; null: nothing does",
       or_null(whole({{"level", {{"enum", {"sequence", "layer", "kv_head"}}}},
                      {"groups", {{"type", "integer"}, {"minimum", 2}}}})));
+}
+
+// Of an entry of the summary, or its records of whole layers; missing before version 1.7.0.
+void add_counts(Json& schema) {
+  schema["properties"]["skipped"] = kCount;
+  schema["properties"]["units"] =
+      described("with a record that is ok, which means are over", kCount);
+  schema["properties"]["units_asked"] = described("with a record of any status", kCount);
 }
 
 Json summary_schema(const std::vector<AlgorithmDescription>& algorithms) {
@@ -357,7 +370,9 @@ Json summary_schema(const std::vector<AlgorithmDescription>& algorithms) {
                        {"ci95_over", groups_schema()},
                        {"errors", without_later(whole(errors))},
                        {"trivial", whole(trivial)},
-                       {"memory", memory_schema(kNumberOrNull)}});
+                       {"memory", described("means over units; fraction: bytes over bytes",
+                                            memory_schema(kNumberOrNull))}});
+  add_counts(schema);
   Json traffic;
   for (const std::string& path : traffic_paths()) traffic[path] = kNumberOrNull;
   schema["properties"]["traffic"] = whole(traffic);  // missing before version 1.4.0
@@ -368,13 +383,14 @@ Json summary_schema(const std::vector<AlgorithmDescription>& algorithms) {
   schema["properties"]["evidence"] = described("means over units", whole(evidence));
   Json of_layers;
   for (const std::string& path : layer_error_paths()) of_layers[path] = reference("summarised");
-  schema["properties"]["layers"] =
-      described("of the setting's records of whole layers; a unit is a layer of a sequence",
-                whole({{"records", kCount},
+  Json layers = whole({{"records", kCount},
                        {"failed", kCount},
                        {"ci95_over", groups_schema()},
                        {"errors", whole(of_layers)},
-                       {"evidence", whole({{"heads_lost", kNumberOrNull}})}}));
+                       {"evidence", whole({{"heads_lost", kNumberOrNull}})}});
+  add_counts(layers);
+  schema["properties"]["layers"] = described(
+      "of the setting's records of whole layers; a unit is a layer of a sequence", layers);
   schema["properties"]["tokens"] = kTokensOfAxis;
   schema["allOf"] = params_cases(algorithms);
   return schema;

@@ -22,6 +22,7 @@ struct MadeCell {
   Json tokens_peak = 100;
   std::string device = "cpu";
   Json memory_fraction = 0.25;
+  double exact_bytes = 1000.0;
   Json zero = nullptr;        // the same metrics of the answer 0; null: no trivial answers
   Json mean_value = nullptr;  // of the mean of the visible values
 
@@ -44,7 +45,9 @@ struct MadeCell {
         cell["trivial"] = {{"zero", {{"epsilon_spectral", {{"last", zero}}}}},
                            {"mean_value", {{"epsilon_spectral", {{"last", mean_value}}}}}};
       }
-      cell["memory"] = {{"tokens_peak", tokens_peak}, {"fraction", memory_fraction}};
+      cell["memory"] = {{"tokens_peak", tokens_peak},
+                        {"exact_bytes", exact_bytes},
+                        {"fraction", memory_fraction}};
     }
     return cell;
   }

@@ -32,8 +32,52 @@ class Verify(Folder):
         self.assertEqual((report["relative_tolerance"], report["differences"]), (0, []))
         table = kvbench("verify", self.path, "--sample", 3)
         self.assertEqual(table.returncode, DONE, table.stderr)
+        entries = len(self.document["summary"])
         self.assertRegex(table.stdout, rf"^3 of 3 cells computed again are equal, bit by bit "
-                         rf"\(drawn with --seed \d+ from {self.count} of {self.count} cells\)\n$")
+                         rf"\(drawn with --seed \d+ from {self.count} of {self.count} cells\)\n"
+                         rf"{entries} of {entries} entries of the summary follow from the records of "
+                         r"the file, bit by bit\n$")
+
+    def test_a_summary_that_was_changed_is_found(self):
+        def halved(document):
+            document["summary"][3]["errors"]["relative_l2.mean"]["mean"] /= 2
+        report = self.verify(self.written(halved), expect=VIOLATION)
+        self.assertEqual(report["equal"], self.count)
+        self.assertEqual(report["summary"]["equal"], report["summary"]["entries"] - 1)
+        (difference,) = report["summary"]["differences"]
+        self.assertEqual(difference["path"], "summary.errors.relative_l2.mean.mean")
+        entry = self.document["summary"][3]
+        self.assertEqual(difference["recomputed"], entry["errors"]["relative_l2.mean"]["mean"])
+        self.assertEqual(difference["entry"]["params"], entry["params"])
+        table = kvbench("verify", self.folder / "theirs.json", "--sample", 3)
+        self.assertEqual(table.returncode, VIOLATION)
+        self.assertIn("relative_l2.mean", table.stdout)
+
+        for change in (lambda document: document["summary"].pop(2),
+                       lambda document: document["summary"][2].update(units=1),
+                       lambda document: document["summary"][2].update(label="mine"),
+                       lambda document: document["summary"][2]["memory"].update(fraction=0.01)):
+            report = self.verify(self.written(change), expect=VIOLATION)
+            self.assertNotEqual(report["summary"]["differences"], [])
+
+    def test_a_summary_of_an_earlier_version_is_held_to_what_is_the_same(self):
+        def earlier(document):
+            document["schema_version"] = "1.6.0"
+            for entry in document["summary"]:
+                for name in ("units", "units_asked", "skipped"):
+                    del entry[name]
+                entry["memory"]["fraction"] = 0.5
+                for metric in entry["errors"].values():
+                    if metric:
+                        metric["ci95"] = [-1.0, 1.0]
+        report = self.verify(self.written(earlier))
+        self.assertTrue(report["summary"]["by_earlier_rules"])
+        self.assertEqual(report["summary"]["equal"], report["summary"]["entries"])
+
+        def halved(document):
+            earlier(document)
+            document["summary"][0]["errors"]["relative_l2.mean"]["mean"] = 0.5
+        self.verify(self.written(halved), expect=VIOLATION)
 
     def test_a_number_that_was_changed_is_found(self):
         def change(document):

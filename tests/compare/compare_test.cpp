@@ -102,6 +102,28 @@ TEST_CASE("worse is beyond the tolerance, with an interval above 1 or no unit th
   CHECK(verdict({0.1, 0.2, 0.3, 0.4}, {0.1, 0.2, 0.3, 0.8}) == Verdict::kWorse);
 }
 
+TEST_CASE("memory is bytes over bytes, and units that no number is of are counted") {
+  // Half of 3000 bytes and all of 1000; B keeps a fifth of the 3000.
+  const auto results = [](double of_long) {
+    return std::vector<MadeCell>{{.memory_fraction = of_long, .exact_bytes = 3000.0},
+                                 {.kv_head = 1, .memory_fraction = 1.0},
+                                 {.kv_head = 2, .status = "skipped"},
+                                 {.kv_head = 3, .status = "failed"}};
+  };
+  const Comparison both = compared(results(0.5), results(0.2));
+  CHECK(both.pairs == 4);
+  CHECK(both.without_number == 2);
+  const SettingComparison& setting = both.settings.at(0);
+  CHECK(setting.units_asked == 4);
+  CHECK(setting.memory.units == 2);
+  CHECK(setting.memory.a == doctest::Approx(2500.0 / 4000.0));
+  CHECK(setting.memory.b == doctest::Approx(1600.0 / 4000.0));
+  CHECK(setting.memory.difference.mean == doctest::Approx(-900.0 / 4000.0));
+  CHECK(setting.memory.ratio.mean == doctest::Approx(std::sqrt(0.4)));
+  CHECK(setting.memory.largest_unit["kv_head"] == 1);
+  CHECK(setting.memory.largest_unit["a"].get<double>() == doctest::Approx(1.0));
+}
+
 TEST_CASE("the tolerance is the user's") {
   CompareRules rules = kRules;
   rules.tolerance = 0.5;
@@ -182,8 +204,9 @@ TEST_CASE("nothing in common is a fault that names what keeps them apart") {
     return messages_of([&] { compared({a}, {b}); }).at(0);
   };
   CHECK(message({.seed = 1, .dump = "f2"}, {}).find("share no dump, seed") != std::string::npos);
-  const auto crossed =
-      messages_of([] { compared({{}, {.layer = 1, .seed = 1}}, {{.layer = 1}, {.seed = 1}}); });
+  const auto crossed = messages_of([] {
+    compared({{}, {.layer = 1, .seed = 1}}, {{.layer = 1}, {.seed = 1}});
+  });
   CHECK(crossed.at(0).find("no combination") != std::string::npos);
 }
 

@@ -84,6 +84,60 @@ TEST_CASE("groups of other sizes weigh by their units") {
   CHECK(interval->high == doctest::Approx(3.0 + half));
 }
 
+TEST_CASE("an interval of numbers that cannot be negative has the same width on the log scale") {
+  const IndependentGroups groups = independent_groups({{0, 0}, {0, 0}, {0, 0}, {0, 1}});
+  const double factor = std::exp(12.706204736432095 * 1.5 / 3.0);  // as above: half over mean
+  const auto interval = positive_mean_interval({1.0, 2.0, 3.0, 6.0}, groups);
+  REQUIRE(interval);
+  CHECK(interval->low == doctest::Approx(3.0 / factor));
+  CHECK(interval->high == doctest::Approx(3.0 * factor));
+  const auto zeros = positive_mean_interval({0.0, 0.0, NAN, 0.0}, groups);
+  REQUIRE(zeros);
+  CHECK(zeros->low == 0.0);
+  CHECK(zeros->high == 0.0);
+  const auto with_zero = positive_mean_interval({0.0, 0.0, 0.0, 4.0}, groups);
+  REQUIRE(with_zero);
+  CHECK(with_zero->low > 0.0);
+  CHECK(std::isfinite(with_zero->high));
+  // What rounding leaves below 0 has no logarithm.
+  const auto signed_values = positive_mean_interval({-1e-17, 2e-17, 1e-17, 0.0}, groups);
+  CHECK(signed_values->low == mean_interval({-1e-17, 2e-17, 1e-17, 0.0}, groups)->low);
+  CHECK(!positive_mean_interval({1.0, 2.0, 3.0, NAN}, groups));
+}
+
+// Coverage of a mean of 1 by log-normal group means, in percent of 40,000 trials: linear 94.1,
+// 90.9, 86.0, 78.8 with three groups, on the log scale 94.7, 93.8, 92.3, 90.0; with ten 93.8, 90.8,
+// 85.8, 79.4 and 94.3, 92.6, 89.7, 85.5.
+TEST_CASE("of skewed errors the interval on the log scale covers the mean more often") {
+  struct Case {
+    int groups;
+    double sigma, covered;
+  };
+  for (const auto& [count, sigma, covered] :
+       {Case{3, 0.3, 0.947}, Case{3, 0.6, 0.938}, Case{3, 0.9, 0.923}, Case{3, 1.2, 0.900},
+        Case{5, 0.6, 0.927}, Case{10, 0.6, 0.926}, Case{10, 1.2, 0.855}}) {
+    CAPTURE(count);
+    CAPTURE(sigma);
+    const IndependentGroups groups = independent_groups(nested(1, count, 1));
+    std::mt19937_64 random(7);
+    std::normal_distribution<double> normal;
+    int log_scale = 0;
+    int linear = 0;
+    for (int trial = 0; trial < kTrials; ++trial) {
+      std::vector<double> values;
+      for (int g = 0; g < count; ++g) {
+        values.push_back(std::exp(sigma * normal(random) - 0.5 * sigma * sigma));
+      }
+      const auto covers = [](const Interval& of) { return of.low <= 1.0 && 1.0 <= of.high; };
+      log_scale += covers(*positive_mean_interval(values, groups)) ? 1 : 0;
+      linear += covers(*mean_interval(values, groups)) ? 1 : 0;
+    }
+    const double slack = 5.0 * std::sqrt(covered * (1.0 - covered) / kTrials);
+    CHECK(std::abs(static_cast<double>(log_scale) / kTrials - covered) < slack);
+    CHECK(log_scale > linear);
+  }
+}
+
 TEST_CASE("an interval called 95 % covers 95 %, whatever the correlation within groups") {
   const auto interval = [](const std::vector<double>& values, const IndependentGroups& groups) {
     const auto found = mean_interval(values, groups);

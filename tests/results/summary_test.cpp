@@ -24,7 +24,7 @@ Json made_record(int layer, int head, const Json& seed, double error,
   if (status != "ok") return record;
   record["errors"]["relative_frobenius_error"] = std::isnan(error) ? Json(nullptr) : Json(error);
   record["errors"]["relative_l2"] = {{"mean", 2 * error}};
-  record["memory"]["fraction"] = error / 10;
+  record["memory"] = {{"peak_bytes", 100 * error}, {"exact_bytes", 1000}};
   return record;
 }
 
@@ -107,8 +107,9 @@ TEST_CASE("intervals are over the outermost level of texts, layers and heads tha
   double squares = 0.0;
   for (const double m : means) squares += (m - mean) * (m - mean);
   const double half = 4.302652729911275 * std::sqrt(squares / 2 / 3);
-  CHECK(metric(layers)["ci95"][0].get<double>() == doctest::Approx(mean - half).epsilon(1e-9));
-  CHECK(metric(layers)["ci95"][1].get<double>() == doctest::Approx(mean + half).epsilon(1e-9));
+  const double factor = std::exp(half / mean);
+  CHECK(metric(layers)["ci95"][0].get<double>() == doctest::Approx(mean / factor).epsilon(1e-9));
+  CHECK(metric(layers)["ci95"][1].get<double>() == doctest::Approx(mean * factor).epsilon(1e-9));
 
   CHECK(entry_of({7}, 4, {"d"})["ci95_over"] == Json({{"level", "kv_head"}, {"groups", 4}}));
   CHECK(entry_of({0, 1}, 2, {"d", "e"})["ci95_over"] ==
@@ -136,11 +137,14 @@ TEST_CASE("a metric that is null somewhere is averaged over the rest; null every
   const Json entry = summary.json()[0];
   CHECK(metric(entry)["mean"].get<double>() == doctest::Approx((1.0 + 3.0) / 2));
   CHECK(metric(entry)["ci95"].size() == 2);
+  CHECK(entry["units"] == 3);
+  CHECK(metric(entry)["units"] == 2);  // head 1 has no number
+  // Seeds 1 and 2 of head 2 alone: 2 and 4. Head 0 lacks seed 2.
+  CHECK(metric(entry)["std_over_seeds"] == 1.0);
   CHECK(metric(entry, "relative_max_error").is_null());
 }
 
-TEST_CASE(
-    "skipped cells change nothing, failed ones are counted, labels and dumps are kept apart") {
+TEST_CASE("cells that are not ok are counted and change no mean, labels and dumps are kept apart") {
   Summary summary;
   summary.add(made_record(0, 0, 1, 1.0));
   summary.add(made_record(0, 1, 1, 9.0, "x", "skipped"));
@@ -151,11 +155,108 @@ TEST_CASE(
   REQUIRE(entries.size() == 4);
   CHECK(entries[0]["cells"] == 2);
   CHECK(entries[0]["failed"] == 1);
+  CHECK(entries[0]["skipped"] == 1);
+  CHECK(entries[0]["units"] == 2);
+  CHECK(entries[0]["units_asked"] == 3);  // head 1 of "d" beside
   CHECK(metric(entries[0])["mean"] == 2.0);
-  CHECK(metric(entries[0])["mean"] == 2.0);
+  CHECK(!metric(entries[0]).contains("units"));
   CHECK(entries[0]["ci95_over"]["groups"] == 2);
   CHECK(entries[2]["label"] == "y");
   CHECK(metric(entries[2])["mean"] == 7.0);
+}
+
+TEST_CASE("a setting whose cells are all skipped, or a layer of it, has no entry") {
+  Summary summary;
+  summary.add(made_record(0, 0, 1, 0.0, "none", "skipped"));
+  summary.add(made_record(0, 0, 1, 0.0, "x", "skipped"));
+  summary.add(made_record(3, 0, 1, 2.0));
+  const Json entries = summary.json();
+  REQUIRE(entries.size() == 2);
+  CHECK(entries[0]["label"] == "x");
+  CHECK(entries[0]["units"] == 1);
+  CHECK(entries[0]["units_asked"] == 2);
+  CHECK(entries[1]["layer"] == 3);
+  CHECK(entries[1]["units_asked"] == 1);
+}
+
+Json with_bytes(Json record, double peak, double exact) {
+  record["memory"] = {{"peak_bytes", peak}, {"exact_bytes", exact}};
+  return record;
+}
+
+TEST_CASE("memory of a setting is bytes over bytes") {
+  Summary summary;
+  // A window that is kept whole, and a tenth of a long cache, of two seeds: 100 + (300 + 500) / 2.
+  summary.add(with_bytes(made_record(0, 0, 1, 1.0), 100, 100));
+  summary.add(with_bytes(made_record(0, 0, 2, 1.0), 100, 100));
+  summary.add(with_bytes(made_record(1, 0, 1, 1.0), 300, 3900));
+  summary.add(with_bytes(made_record(1, 0, 2, 1.0), 500, 3900));
+  const Json entry = summary.json()[0];
+  CHECK(entry["memory"]["fraction"] == 500.0 / 4000.0);
+  CHECK(entry["memory"]["peak_bytes"] == 250.0);
+  CHECK(summary.compared().settings.at(0).memory_fraction == 500.0 / 4000.0);
+}
+
+TEST_CASE("settings are compared over the units that every one of them has") {
+  Summary summary;
+  // Method a: layers 0 and 1, heads 0 and 1. Method b: skipped in layer 0. Method c: never runs.
+  for (int head = 0; head < 2; ++head) {
+    summary.add(with_bytes(made_record(0, head, nullptr, 1.0, "a"), 50, 50));
+    summary.add(with_bytes(made_record(1, head, nullptr, 3.0 + head, "a"), 100, 400));
+    summary.add(made_record(0, head, nullptr, 0.0, "b", "skipped"));
+    summary.add(made_record(1, head, nullptr, 2.0, "b"));
+    for (const int layer : {0, 1}) summary.add(made_record(layer, head, 1, 0.0, "c", "failed"));
+  }
+  const ComparedSettings compared = summary.compared();
+  CHECK(compared.units == 2);
+  CHECK(compared.asked == 4);
+  CHECK(compared.over == UnitLevel::kHead);
+  CHECK(compared.groups == 2);
+  REQUIRE(compared.settings.size() == 3);
+  const SettingMeans& a = compared.settings[0];
+  CHECK(a.units == 4);
+  CHECK(a.frobenius.mean == 3.5);  // over all of its own it is 2.25
+  CHECK(a.l2.mean == 7.0);
+  CHECK(a.memory_fraction == 0.25);
+  // Values 3 and 4: t(1) 0.5 on the log scale.
+  const double factor = std::exp(12.706204736432095 * 0.5 / 3.5);
+  CHECK(a.frobenius.interval->low == doctest::Approx(3.5 / factor));
+  CHECK(a.frobenius.interval->high == doctest::Approx(3.5 * factor));
+  CHECK(a.spectral.undefined == 2);
+  CHECK(!a.spectral.mean);
+  CHECK(compared.settings[1].units == 2);
+  CHECK(compared.settings[1].asked == 4);
+  CHECK(compared.settings[1].frobenius.mean == 2.0);
+  CHECK(compared.settings[2].units == 0);
+  CHECK(compared.settings[2].asked == 4);
+  CHECK(!compared.settings[2].is_compared);
+}
+
+TEST_CASE(
+    "settings without a common unit are compared where their methods have one, or not at all") {
+  Summary summary;
+  // Method a: a setting of each layer, and one of both. Method b: both layers.
+  const auto with_t = [](Json record, int t) {
+    record["key"]["params"]["T"] = t;
+    return record;
+  };
+  for (const int layer : {0, 1}) {
+    summary.add(with_t(made_record(layer, 0, nullptr, 1.0 + layer, "a"), layer));
+    summary.add(with_t(made_record(layer, 0, nullptr, 5.0, "a"), 7));
+    summary.add(made_record(layer, 0, nullptr, 2.0, "b"));
+  }
+  const ComparedSettings compared = summary.compared();
+  CHECK(compared.units == 2);
+  CHECK(!compared.settings[0].is_compared);
+  CHECK(!compared.settings[0].frobenius.mean);
+  CHECK(compared.settings[1].frobenius.mean == 5.0);
+
+  Summary apart;
+  apart.add(made_record(0, 0, nullptr, 1.0, "a"));
+  apart.add(made_record(1, 0, nullptr, 2.0, "b"));
+  CHECK(apart.compared().units == 0);
+  CHECK(apart.compared().asked == 2);
+  CHECK(!apart.compared().settings[0].frobenius.mean);
 }
 
 TEST_CASE("settings are told apart by their storage, which stands as in the key") {
@@ -220,6 +321,9 @@ TEST_CASE("records of whole layers are averaged over texts and layers, beside th
   const Json& layers = entries[0].at("layers");
   CHECK(layers.at("records") == 4);
   CHECK(layers.at("failed") == 1);
+  CHECK(layers.at("skipped") == 1);
+  CHECK(layers.at("units") == 3);
+  CHECK(layers.at("units_asked") == 4);
   CHECK(layers.at("ci95_over") == Json{{"level", "sequence"}, {"groups", 2}});
   const Json& error = layers.at("errors").at("relative_output_l2.mean");
   CHECK(error.at("mean") == doctest::Approx((2.0 + 4.0 + 8.0) / 3.0));
@@ -267,9 +371,9 @@ TEST_CASE("twenty thousand seeds are summarised as few are") {
   CHECK(entries[0]["memory"]["fraction"].get<double>() ==
         doctest::Approx(mean / 10).epsilon(1e-12));
   CHECK(entries[1]["layer"] == 1);
-  const auto means = summary.means();
-  REQUIRE(means.size() == 1);
-  CHECK(means[0].error.value() == doctest::Approx(2 * mean).epsilon(1e-12));
+  const auto settings = summary.compared().settings;
+  REQUIRE(settings.size() == 1);
+  CHECK(settings[0].l2.mean.value() == doctest::Approx(2 * mean).epsilon(1e-12));
 }
 
 TEST_CASE("seeds are taken in the order of their texts, as the file always was") {

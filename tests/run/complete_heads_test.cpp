@@ -41,9 +41,9 @@ class MadeRecords : public CellRecords {
 };
 
 // The mean error of `window` with 16 tokens over all layers.
-double window_error(const std::vector<SettingMeans>& settings) {
-  for (const SettingMeans& setting : settings) {
-    if (Json::parse(setting.params).value("budget", 0.0) == 16.0) return setting.error.value();
+double window_error(const ComparedSettings& compared) {
+  for (const SettingMeans& setting : compared.settings) {
+    if (Json::parse(setting.params).value("budget", 0.0) == 16.0) return setting.l2.mean.value();
   }
   FAIL("no window in the summary");
   return 0.0;
@@ -76,7 +76,7 @@ TEST_CASE("where every head lacks a cell there is nothing to compare") {
   const CompleteHeads heads = complete_heads(plan, MadeRecords(plan, {0, 6, 12, 18}));
   CHECK(heads.complete == 0);
   CHECK(heads.all == 4);
-  CHECK(heads.settings.empty());
+  CHECK(heads.settings.settings.empty());
 }
 
 }  // namespace

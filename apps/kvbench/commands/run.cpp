@@ -445,7 +445,7 @@ int run(const RunOptions& options) {
   const int exit_code = finish(write_results(results, plan, journal, timing), options, plan,
                                selection, journal, results);
   if (!options.print.empty() && exit_code == kExitDone) {
-    print_text("{}\n", mean_of(plan, journal, options.print));
+    print_one_number(plan, journal, options.print);
   }
   return exit_code;
 }
@@ -477,7 +477,7 @@ Command add_run(CLI::App& app, std::vector<std::string> argv,
                     "No progress and no table; errors and warnings are still printed");
   command
       ->add_option("--print", options->print,
-                   "At the end the mean of this number over all cells, alone on stdout; the sweep "
+                   "At the end the mean of this number over KV heads, alone on stdout; the sweep "
                    "must have one setting")
       ->type_name("METRIC")
       ->excludes(shard);

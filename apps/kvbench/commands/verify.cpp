@@ -21,6 +21,7 @@
 #include "cli/virtual_option.hpp"
 #include "commands.hpp"
 #include "compare/record_differences.hpp"
+#include "compare/summary_differences.hpp"
 #include "core/counter_rng.hpp"
 #include "core/error.hpp"
 #include "core/memory_limit.hpp"
@@ -64,8 +65,9 @@ errors, memory, traffic, counters, derived values. Numbers must have the same bi
 and those of the results' provenance have one version, compiler and instruction set, else agree to
 1e-9 (relative, and 1e-12 absolute). Exit code 4 if one differs. Dumps are known by their fingerprints,
 so that --dump may name copies elsewhere; cells of dumps that are not named are not drawn. With k of N
-cells wrong, n drawn cells all miss them with probability of about (1 - k/N)^n. Records of whole layers
-and the summary are not computed again, nothing is written.
+cells wrong, n drawn cells all miss them with probability of about (1 - k/N)^n. The summary is made again
+from all cells and records of whole layers of the file, and every number of it compared likewise. The
+records of whole layers are not computed again. Nothing is written.
 
 Examples:
   kvbench verify results/quick/results.json
@@ -273,24 +275,59 @@ void recompute(const VerifyOptions& options, const ComputeDevice& device, const 
   }
 }
 
-void print_differences(const CellVerdict& verdict) {
-  if (verdict.differences.empty()) return;
-  Table table({{"recorded"}, {"recomputed"}, {"what", Align::kLeft}, {"cell", Align::kLeft}}, "  ",
+std::string entry_text(const Json& entry) {
+  std::string text = label_text(text_of(entry.value("label", Json(""))),
+                                text_of(entry.value("algorithm", Json(""))));
+  const Json params = entry.value("params", Json());
+  if (params.is_object() && !params.empty()) text += " " + params_text(params);
+  if (entry.contains("tokens")) text += " tokens=" + text_of(entry["tokens"]);
+  const Json layer = entry.value("layer", Json());
+  return text + (layer.is_null() ? ", all layers" : ", layer " + text_of(layer));
+}
+
+void print_differences(const CellVerdict& verdict, const SummaryCheck& summary) {
+  Table table({{"recorded"}, {"recomputed"}, {"what", Align::kLeft}, {"of", Align::kLeft}}, "  ",
               "  ");
-  const std::size_t shown = std::min(verdict.differences.size(), kMaxListed);
-  for (std::size_t i = 0; i < shown; ++i) {
-    const auto& [cell, what] = verdict.differences[i];
-    table.add({text_of(what.recorded), text_of(what.recomputed), what.path, cell_text(cell)});
-  }
+  std::size_t rows = 0;
+  const auto add = [&](const RecordDifference& what, const std::string& of) {
+    if (rows++ < kMaxListed)
+      table.add({text_of(what.recorded), text_of(what.recomputed), what.path, of});
+  };
+  for (const auto& [cell, what] : verdict.differences) add(what, cell_text(cell));
+  for (const auto& [entry, what] : summary.differences) add(what, entry_text(entry));
+  if (rows == 0) return;
   std::string text = table.text(terminal_columns(stdout));
-  if (shown < verdict.differences.size()) {
-    text += fmt::format("  and {} more\n", verdict.differences.size() - shown);
-  }
+  if (rows > kMaxListed) text += fmt::format("  and {} more\n", rows - kMaxListed);
   print_block(text + "\n");
 }
 
+void print_verdict(const VerifyOptions& options, const Sample& sample, const CellVerdict& verdict,
+                   const SummaryCheck& summary, const NumberTolerance& tolerance) {
+  print_differences(verdict, summary);
+  const char* how = tolerance.relative == 0.0 ? "bit by bit" : "to 1e-9";
+  print_text(
+      "{} of {} cells computed again are equal, {} (drawn with --seed {} from {} of {} cells)\n",
+      verdict.equal, verdict.computed, how, options.seed, sample.eligible, sample.ok);
+  print_text("{} of {} entries of the summary follow from the records of the file, {}{}\n",
+             summary.equal, summary.entries, how,
+             summary.by_earlier_rules
+                 ? "; without intervals, deviations and memory.fraction, which "
+                   "schema version 1.7.0 defined anew"
+                 : "");
+  if (summary.layer_records > 0) {
+    print_text("{} records of whole layers were not computed again\n", summary.layer_records);
+  }
+}
+
 Json verdict_json(const VerifyOptions& options, const Sample& sample, const CellVerdict& verdict,
-                  const NumberTolerance& tolerance) {
+                  const SummaryCheck& summary, const NumberTolerance& tolerance) {
+  Json of_summary = Json::array();
+  for (const auto& [entry, what] : summary.differences) {
+    of_summary.push_back({{"entry", entry},
+                          {"path", what.path},
+                          {"recorded", what.recorded},
+                          {"recomputed", what.recomputed}});
+  }
   Json differences = Json::array();
   for (const auto& [cell, what] : verdict.differences) {
     differences.push_back({{"cell", cell},
@@ -307,7 +344,13 @@ Json verdict_json(const VerifyOptions& options, const Sample& sample, const Cell
           {"equal", verdict.equal},
           {"relative_tolerance", tolerance.relative},
           {"absolute_tolerance", tolerance.absolute},
-          {"differences", std::move(differences)}};
+          {"differences", std::move(differences)},
+          {"summary",
+           {{"entries", summary.entries},
+            {"equal", summary.equal},
+            {"by_earlier_rules", summary.by_earlier_rules},
+            {"differences", std::move(of_summary)}}},
+          {"layer_records_not_computed_again", summary.layer_records}};
 }
 
 int run(VerifyOptions options) {
@@ -340,17 +383,13 @@ int run(VerifyOptions options) {
     check_memory_limit(plan, select_shard(plan, "").groups, thread_count(), memory_limit);
     recompute(options, device, plan, dumps.dumps, memory_limit, known, tolerance, verdict);
   }
+  const SummaryCheck summary = summary_differences(options.results, tolerance);
   if (options.json) {
-    print_json(verdict_json(options, sample, verdict, tolerance), 2);
+    print_json(verdict_json(options, sample, verdict, summary, tolerance), 2);
   } else {
-    print_differences(verdict);
-    print_text(
-        "{} of {} cells computed again are equal, {} (drawn with --seed {} from {} of {} "
-        "cells)\n",
-        verdict.equal, verdict.computed, tolerance.relative == 0.0 ? "bit by bit" : "to 1e-9",
-        options.seed, sample.eligible, sample.ok);
+    print_verdict(options, sample, verdict, summary, tolerance);
   }
-  if (verdict.equal < verdict.computed) return kExitViolation;
+  if (verdict.equal < verdict.computed || !summary.differences.empty()) return kExitViolation;
   if (verdict.computed == sample.cells.size()) return kExitDone;
   log_text("kvbench: interrupted: {} of {} cells were not computed again\n",
            sample.cells.size() - verdict.computed, sample.cells.size());
@@ -362,7 +401,8 @@ int run(VerifyOptions options) {
 Command add_verify(CLI::App& app) {
   const auto options = std::make_shared<VerifyOptions>();
   CLI::App* command = app.add_subcommand(
-      "verify", "Compute a random sample of the cells of results again and compare");
+      "verify",
+      "Compute a random sample of the cells of results again, and the summary of all, and compare");
   command->add_option("RESULTS", options->results, "A results.json")->required();
   command
       ->add_option("--dump", options->dumps,

@@ -116,7 +116,9 @@ std::string check_table(const CheckReport& report, std::size_t columns) {
   for (const BoundOutcome& bound : report.bounds) {
     held += bound.held() ? 1 : 0;
     table.add({bound.held() ? "held" : "VIOLATED", bound.name, bound.kind,
-               std::to_string(bound.tested), evidence_text(bound.evidence)});
+               bound.tested == bound.matched ? std::to_string(bound.tested)
+                                             : fmt::format("{} of {}", bound.tested, bound.matched),
+               evidence_text(bound.evidence)});
   }
   std::string out = table.text(columns);
   out += untested_text(report) + violations_text(report, columns);

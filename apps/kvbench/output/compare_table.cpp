@@ -64,12 +64,14 @@ Verdict overall(const SettingComparison& setting) {
 Row setting_row(const SettingComparison& setting, const std::string& name) {
   Row row = {verdict_word(overall(setting)), name};
   const MetricComparison& error = setting.errors.front();
+  const std::string units = error.units == setting.units_asked
+                                ? std::to_string(error.units)
+                                : fmt::format("{} of {}", error.units, setting.units_asked);
   if (error.units == 0) {
-    row.insert(row.end(), {"null", "null", "-", "-", "0"});
+    row.insert(row.end(), {"null", "null", "-", "-", units});
   } else {
     row.insert(row.end(), {fmt::format("{:.4g}", error.a), fmt::format("{:.4g}", error.b),
-                           ratio_text(error.ratio.mean), interval_text(error.ratio),
-                           std::to_string(error.units)});
+                           ratio_text(error.ratio.mean), interval_text(error.ratio), units});
   }
   if (setting.memory.units == 0) {
     row.insert(row.end(), {"null", "null"});
@@ -121,6 +123,9 @@ std::string cells_text(const char* title, const std::vector<Json>& cells) {
 
 std::string verdict_text(const Comparison& comparison, const ComparedThings& things) {
   std::string out = fmt::format("\n{} {} in both", comparison.pairs, things.name);
+  if (comparison.without_number > 0) {
+    out += fmt::format(", {} of them without a number in either", comparison.without_number);
+  }
   if (!comparison.only_a.empty()) out += fmt::format(", {} in A only", comparison.only_a.size());
   if (!comparison.only_b.empty()) out += fmt::format(", {} in B only", comparison.only_b.size());
   if (comparison.passed()) return out + "; no regression\n";
@@ -139,7 +144,7 @@ std::string compare_table(const Comparison& comparison, const CompareRules& rule
                {"B", Align::kRight, 0, 4},
                {"B/A"},
                {"95%", Align::kRight, 0, 6},
-               {"units", Align::kRight, 0, 1},
+               {"units", Align::kRight},
                {"memory A", Align::kRight, 0, 2},
                {"memory B", Align::kRight, 0, 3}});
   for (const SettingComparison& setting : comparison.settings) {
@@ -147,8 +152,9 @@ std::string compare_table(const Comparison& comparison, const CompareRules& rule
   }
   std::string out =
       paragraph(fmt::format("{} of A and B: means over units ({}), and the geometric "
-                            "mean of B/A with its 95 % interval; the verdict is on {} "
-                            "metrics and on memory",
+                            "mean of B/A with its 95 % interval, each setting over the units that "
+                            "both have; the verdict is on {} metrics and on memory (bytes over "
+                            "bytes)",
                             rules.metrics.front(), things.unit, rules.metrics.size()),
                 columns);
   out += "\n";

@@ -2,11 +2,14 @@
 
 #include <fmt/core.h>
 
+#include <map>
+#include <optional>
 #include <set>
-#include <vector>
+#include <utility>
 
 #include "core/error.hpp"
 #include "json/json.hpp"
+#include "output/log.hpp"
 #include "results/cell_field.hpp"
 #include "results/cell_metric.hpp"
 #include "results/layer_record.hpp"
@@ -32,21 +35,51 @@ void require_one_setting(const Plan& plan, const std::string& metric) {
   errors.throw_if_any();
 }
 
-double mean_of(const Plan& plan, const CellRecords& records, const std::string& metric) {
-  const Json::json_pointer place = metric_place(metric);
-  double sum = 0.0;
-  double count = 0.0;
+void print_one_number(const Plan& plan, const CellRecords& records, const std::string& metric) {
+  struct Unit {
+    double sum = 0.0;
+    double weight = 0.0;
+    double cells = 0.0;
+  };
+  const bool is_share = metric == "memory.fraction";
+  const Json::json_pointer place = metric_place(is_share ? "memory.peak_bytes" : metric);
+  const Json::json_pointer weight = metric_place("memory.exact_bytes");
+  std::size_t skipped = 0;
+  std::map<std::pair<std::size_t, int>, Unit> units;  // by group and KV head
   for (std::size_t c = 0; c < plan.cells.size(); ++c) {
-    if (plan.cells[c].skip_reason) continue;
-    const auto value = number_at(records.read(c), place);
-    if (!value) {
-      throw InputError(fmt::format("--print: {} is null in cell {}; results.json has the others",
-                                   metric, plan.cells[c].id.text()));
+    const PlannedCell cell = plan.cells[c];
+    Unit& unit = units[{cell.group, cell.kv_head}];
+    if (cell.skip_reason) {
+      ++skipped;
+      continue;
     }
-    sum += *value;
-    count += 1.0;
+    const Json record = records.read(c);
+    const auto value = number_at(record, place);
+    const auto of = is_share ? number_at(record, weight) : std::optional(1.0);
+    if (!value || !of) {
+      throw InputError(fmt::format("--print: {} is null in cell {}; results.json has the others",
+                                   metric, cell.id.text()));
+    }
+    unit.sum += *value;
+    unit.weight += *of;
+    unit.cells += 1.0;
   }
-  return sum / count;
+  double sum = 0.0;
+  double weights = 0.0;
+  std::size_t computed = 0;
+  for (const auto& [name, unit] : units) {
+    if (unit.cells == 0.0) continue;
+    ++computed;
+    sum += unit.sum / unit.cells;
+    weights += unit.weight / unit.cells;
+  }
+  if (skipped > 0) {
+    log_text(
+        "kvbench: warning: --print: {} is over {} of {} KV heads, {} cells were skipped; `kvbench "
+        "plan` of the same sweep lists why\n",
+        metric, computed, units.size(), skipped);
+  }
+  print_text("{}\n", sum / weights);
 }
 
 }  // namespace kvbench

@@ -12,8 +12,9 @@ namespace kvbench {
 // settings (label, which names the storage, parameters, number of tokens), or none.
 void require_one_setting(const Plan& plan, const std::string& metric);
 
-// The mean of the metric over the cells of the plan: over units, unless `only` left some of them
-// fewer seeds than others. Throws InputError if it is null in one of them, or a cell is not ok.
-double mean_of(const Plan& plan, const CellRecords& records, const std::string& metric);
+// Prints the mean of the metric over units, each the mean over its seeds; memory.fraction is bytes
+// over bytes. On standard error, where cells were skipped: how many units it is over. Throws
+// InputError if the metric is null in a cell that was not skipped.
+void print_one_number(const Plan& plan, const CellRecords& records, const std::string& metric);
 
 }  // namespace kvbench
