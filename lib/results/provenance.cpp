@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 
 #include "core/parallel.hpp"
@@ -98,7 +99,10 @@ Json provenance(const std::vector<std::string>& argv) {
   out["host"] = host_name();
   out["started"] = utc_now();
   out["argv"] = Json::array();
-  for (const std::string& word : argv) out["argv"].push_back(portable_word(word));
+  for (const std::string& word : argv) {
+    out["argv"].push_back(out["argv"].empty() ? std::filesystem::path(word).filename().string()
+                                              : portable_word(word));
+  }
   out["slurm"] = slurm_environment();
   return out;
 }

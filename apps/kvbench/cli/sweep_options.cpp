@@ -83,12 +83,16 @@ std::string name_part(const std::string& text) {
     const bool is_plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '-';
     if (is_plain) {
       out += c;
-    } else if (!out.empty() && out.back() != '_') {
+    } else if (!out.empty() && out.back() != '_' && out.back() != '-') {
       out += '_';
     }
   }
   while (!out.empty() && out.back() == '_') out.pop_back();
   return out;
+}
+
+std::string text_of(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 // What the sweep runs: algorithms, parameters and the rest that changes its cells, and the dumps. A
@@ -97,14 +101,13 @@ std::string name_of(const json& sweep, const SweepOptions& options) {
   std::vector<std::string> parts = options.algorithms;
   std::set<std::string> params;
   for (const json& entry : sweep.at("algorithms")) {
-    for (const auto& [name, value] : entry.value("params", json::object()).items()) {
-      params.insert(name + "-" + value.dump());
-    }
+    const json given = entry.value("params", json::object());
+    for (const auto& [name, value] : given.items()) params.insert(name + "-" + text_of(value));
   }
   parts.insert(parts.end(), params.begin(), params.end());
   for (const auto& [key, value] : sweep.items()) {
     if (key == "schema_version" || key == "dumps" || key == "algorithms" || key == "seeds") continue;
-    parts.push_back(key + "-" + value.dump());
+    parts.push_back(key + "-" + text_of(value));
   }
   for (const std::string& set : options.sets) {
     if (set.starts_with("/seeds") || set.starts_with("seeds")) continue;

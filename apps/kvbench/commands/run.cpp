@@ -151,9 +151,9 @@ void remove_unfinished_files(const std::string& folder) {
 void log_reused_folder(const Journal& journal, const std::string& folder, const std::string& kept) {
   if (!kept.empty()) {
     log_text("kvbench: note: the results of the earlier sweep are kept as {}\n", kept);
+  } else if (journal.plan_changed()) {
+    log_text("kvbench: note: {}: the sweep has changed; its finished cells are reused\n", folder);
   }
-  if (!journal.plan_changed()) return;
-  log_text("kvbench: note: {}: the sweep has changed; its finished cells are reused\n", folder);
 }
 
 // Finished cells that are to be computed again, by what makes them so.
