@@ -88,7 +88,7 @@ class Sampler {
         shorter = longer;
         const auto before = Clock::now();
         longer = time(tokens, chosen);
-        took = seconds_from(before);
+        took = seconds_from(before); fprintf(stderr,"T %ld took %g el %g budget %g most %g r %g ref %g sh %g c %g\n",(long)tokens,took,seconds_from(start),budget,most_tokens,longer.read,longer.reference,longer.shared,longer.cells);
       }
       if (part == 1.0) {
         const double per_cell = took / static_cast<double>(few);

@@ -25,7 +25,7 @@ struct Output {
     return cell_record(plan, plan.cells[cell], made_result(error), "again");
   }
   std::unique_ptr<Journal> open(const std::string& run = "1", bool fresh = false) const {
-    return std::make_unique<Journal>(out, plan, Json{{"run", run}}, Journal::Options{fresh, {}});
+    return std::make_unique<Journal>(out, plan, Json{{"run", run}}, Journal::Options{.fresh = fresh, .shard = ""});
   }
   // A journal with the records of the first cells.
   void write(std::size_t cells) const {
@@ -233,9 +233,9 @@ TEST_CASE_FIXTURE(Output, "a plan that lacks finished cells of the folder is ref
                                          "folder by --add"),
                        InputError);
   CHECK(read_text(path) == before);
-  CHECK(Journal(out, narrower, Json(), {.add = true}).plan_changed());
+  CHECK(Journal(out, narrower, Json(), {.add = true, .shard = ""}).plan_changed());
   CHECK_THROWS_AS(open(), InputError);  // now the other way round
-  CHECK_FALSE(Journal(out, plan, Json(), {.fresh = true}).plan_changed());
+  CHECK_FALSE(Journal(out, plan, Json(), {.fresh = true, .shard = ""}).plan_changed());
 }
 
 TEST_CASE_FIXTURE(Output, "failed and skipped cells are nothing to lose") {
@@ -288,7 +288,7 @@ TEST_CASE_FIXTURE(Output, "cells of other plans are counted once each, and lead 
   write(12);
   const Plan narrower = made_plan(folder, "\"seeds\": [7]");
   {
-    Journal journal(out, narrower, Json{{"run", "2"}}, {.add = true});
+    Journal journal(out, narrower, Json{{"run", "2"}}, {.add = true, .shard = ""});
     CHECK(journal.reused_cells() + journal.foreign_cells() == 12);
     CHECK(journal.foreign_cells() > 0);
     for (std::size_t c = 0; c < narrower.cells.size(); ++c) {
@@ -297,7 +297,7 @@ TEST_CASE_FIXTURE(Output, "cells of other plans are counted once each, and lead 
       }
     }
   }
-  CHECK(Journal(out, plan, Json{{"run", "3"}}, {.add = true}).reused_cells() >= 12);
+  CHECK(Journal(out, plan, Json{{"run", "3"}}, {.add = true, .shard = ""}).reused_cells() >= 12);
 }
 
 TEST_CASE_FIXTURE(Output,
