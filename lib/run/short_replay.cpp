@@ -28,9 +28,9 @@ ShortReplay short_replay(const StreamShape& shape, Index prompt, const std::vect
 }
 
 std::vector<Index> tried_lengths(Index tokens) {
-  constexpr Index kShortest = 512;  // is too long to be the first
+  constexpr Index kTooLong = 256;  // for the first
   std::vector<Index> lengths = {tokens};
-  while (lengths.front() >= kShortest) lengths.insert(lengths.begin(), lengths.front() / 2);
+  while (lengths.front() >= kTooLong) lengths.insert(lengths.begin(), lengths.front() / 2);
   return lengths;
 }
 

@@ -19,7 +19,7 @@ struct ShortReplay {
 ShortReplay short_replay(const StreamShape& shape, Index prompt, const std::vector<Index>& rows,
                          Index tokens);
 
-// The lengths that are tried, ascending: the stream's, halved until it is less than 512.
+// The lengths that are tried, ascending: the stream's, halved until it is less than 256.
 std::vector<Index> tried_lengths(Index tokens);
 
 // The time at full length, by those at two shorter ones: one part proportional to the length and one

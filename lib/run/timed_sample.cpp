@@ -35,8 +35,9 @@ double seconds_from(Clock::time_point start) {
 constexpr std::size_t kMinCells = 8;
 // Cells whose outputs are projected at most: their number is proportional to the time.
 constexpr std::size_t kProjected = 4;
-// The next length is twice as long, and its time at most this many times as much.
-constexpr double kGrowth = 4.5;
+// The next length is twice as long, and its time between these times the last one's.
+constexpr double kMostGrowth = 4.5;
+constexpr double kLeastGrowth = 3.0;
 
 // What the head takes at one length.
 struct Seconds {
@@ -76,11 +77,11 @@ class Sampler {
     const bool reads_all = group_.shape.first_query > 0;  // what is stored are the last queries
     if (reads_all && most_tokens < static_cast<double>(group_.shape.tokens)) return {};
     Seconds shorter, longer;
-    double part_before = 0.0, part = 0.0, took = 0.0;
+    double part_before = 0.0, part = 0.0, took = 0.0, growth = 0.0;
     try {
       for (const Index tokens : tried_lengths(group_.shape.tokens)) {
         const bool fits = static_cast<double>(tokens) <= most_tokens &&
-                          seconds_from(start) + kGrowth * took <= budget;
+                          (part_before == 0.0 || seconds_from(start) + growth * took <= budget);
         if (part > 0.0 && !fits) break;
         const std::vector<std::size_t> chosen = fitting(spread(few), tokens);
         if (chosen.empty()) continue;
@@ -88,7 +89,10 @@ class Sampler {
         shorter = longer;
         const auto before = Clock::now();
         longer = time(tokens, chosen);
-        took = seconds_from(before); fprintf(stderr,"T %ld took %g el %g budget %g most %g r %g ref %g sh %g c %g\n",(long)tokens,took,seconds_from(start),budget,most_tokens,longer.read,longer.reference,longer.shared,longer.cells);
+        const double took_before = std::exchange(took, seconds_from(before));
+        growth = took_before == 0.0
+                     ? kMostGrowth
+                     : std::clamp(1.5 * took / took_before, kLeastGrowth, kMostGrowth);
       }
       if (part == 1.0) {
         const double per_cell = took / static_cast<double>(few);

@@ -26,9 +26,9 @@ struct TimedSample {
 };
 
 // Replays cells spread evenly over the head's own on ever longer parts of its stream
-// (short_replay.hpp), as long as the next one, four to five times as dear, fits into `budget`
-// seconds; the whole head's time follows from the last two. The shortest part is replayed whatever
-// the budget is. Parts that take more than `memory_limit` bytes are not. A stream that cannot be
+// (short_replay.hpp), as long as the next one probably fits into `budget` seconds; the whole head's
+// time follows from the last two. The two shortest parts are replayed whatever the budget is. Parts
+// that take more than `memory_limit` bytes are not, except the shortest. A stream that cannot be
 // read costs nothing, as in a run.
 TimedSample time_sample(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
                         const HeadCells& head, double budget,
