@@ -120,7 +120,8 @@ def run(
     OUT/sweep.json. The journal in `out` makes it resumable: the same call goes on after an
     interruption (Ctrl-C ends it within seconds, as KeyboardInterrupt) and returns at once if
     nothing is left to do. A folder belongs to one sweep, which may grow: a run that lacks finished
-    cells of `out` is refused, unless `fresh` or `add` is set. Progress and the table of results go to stderr, unless `quiet`.
+    cells of `out` is refused, unless `fresh` or `add` is set. Progress and the table of results go
+    to stderr, unless `quiet`.
 
     `methods`: classes made with kvbench.method, which the sweep names by id like algorithms; their
     fields are the parameters, and axes. They run in this thread, one at a time, while other cells
@@ -163,7 +164,7 @@ def run(
         tables = method_tables("kvbench.run", methods)
         code = _core.run(["run", "--config", str(config), *words], tables)
     if code not in _DONE:
-        raise RuntimeError(f"kvbench run ended with exit code {code}; what it printed says why")
+        raise RuntimeError(f"{folder}: cells are missing; call kvbench.run again to resume")
     return Results(folder / "results.json")
 
 
@@ -182,5 +183,5 @@ def merge(
     words = ["merge", *(os.fspath(folder) for folder in folders), "--out", os.fspath(out)]
     code = _core.run(words, method_tables("kvbench.merge", methods))
     if code not in _DONE:
-        raise RuntimeError(f"kvbench merge ended with exit code {code}; what it printed says why")
+        raise RuntimeError(f"{out}: cells are missing; finish their shards, then merge again")
     return Results(out)
