@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <map>
 #include <memory>
 #include <new>
@@ -35,6 +36,24 @@ double seconds_from(Clock::time_point start) {
 constexpr std::size_t kMinCells = 8;
 // Cells whose outputs are projected at most: their number is proportional to the time.
 constexpr std::size_t kProjected = 4;
+// Seconds of one thread since its beginning: of processor time, as other programs may use the
+// processors too, but at least a fifth of those that have passed.
+class Spent {
+ public:
+  double seconds() const {
+    const double passed = seconds_from(start_);
+    return std::max(processor_seconds() - before_, passed / 5.0);
+  }
+
+ private:
+  static double processor_seconds() {
+    return static_cast<double>(std::clock()) / CLOCKS_PER_SEC / thread_count();
+  }
+
+  Clock::time_point start_ = Clock::now();
+  double before_ = processor_seconds();
+};
+
 // The next length is twice as long, and its time between these times the last one's.
 constexpr double kMostGrowth = 4.5;
 constexpr double kLeastGrowth = 3.0;
@@ -69,7 +88,7 @@ class Sampler {
   }
 
   TimedSample run(double budget, double memory_limit) {
-    const auto start = Clock::now();
+    const Spent spent;
     rows_seconds_ = rows_seconds(budget);
     const double most_tokens = static_cast<double>(group_.shape.tokens) * memory_limit /
                                estimate_memory_bytes(plan_, group_, thread_count());
@@ -81,22 +100,22 @@ class Sampler {
     try {
       for (const Index tokens : tried_lengths(group_.shape.tokens)) {
         const bool fits = static_cast<double>(tokens) <= most_tokens &&
-                          (part_before == 0.0 || seconds_from(start) + growth * took <= budget);
+                          (part_before == 0.0 || spent.seconds() + growth * took <= budget);
         if (part > 0.0 && !fits) break;
         const std::vector<std::size_t> chosen = fitting(spread(few), tokens);
         if (chosen.empty()) continue;
         part_before = std::exchange(part, part_of(tokens));
         shorter = longer;
-        const auto before = Clock::now();
+        const Spent here;
         longer = time(tokens, chosen);
-        const double took_before = std::exchange(took, seconds_from(before));
+        const double took_before = std::exchange(took, here.seconds());
         growth = took_before == 0.0
                      ? kMostGrowth
                      : std::clamp(1.5 * took / took_before, kLeastGrowth, kMostGrowth);
       }
       if (part == 1.0) {
         const double per_cell = took / static_cast<double>(few);
-        const double left = std::max(budget - seconds_from(start), 0.0);
+        const double left = std::max(budget - spent.seconds(), 0.0);
         const auto more = std::min(static_cast<std::size_t>(left / per_cell), head_.to_run);
         if (more > 2 * few) longer = time(group_.shape.tokens, spread(more));
       }

@@ -34,7 +34,8 @@ TEST_CASE("a long stream is timed on its first part, as far as time and memory a
   for (const Index query_rows : {Index{0}, Index{1024}}) {
     CAPTURE(query_rows);
     options.query_rows = query_rows;
-    const SmallRun run(R"({"algorithm": "attention_matching", "params": {"budget": 0.1}})",
+    const SmallRun run(query_rows == 0 ? entry("attention_matching", R"("budget": 0.1)")
+                                       : entry("window", R"("budget": 8)"),
                        all_algorithms(), options);
     const HeadCells head{run.plan.cells.heads()[0], 1};
     const auto sample = [&](double budget, double memory) {
