@@ -104,6 +104,7 @@ class Sampler {
         if (part > 0.0 && !fits) break;
         const std::vector<std::size_t> chosen = fitting(spread(few), tokens);
         if (chosen.empty()) continue;
+        if (part == 0.0) time(tokens, chosen);  // buffers and threads are there from then on
         part_before = std::exchange(part, part_of(tokens));
         shorter = longer;
         const Spent here;

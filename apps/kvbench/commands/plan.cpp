@@ -48,7 +48,7 @@ Examples:
 // Time budget of the cost estimate: the first, less what was spent before, but no less than the
 // second.
 constexpr double kMostTrialSeconds = 2.0;
-constexpr double kLeastTrialSeconds = 0.5;
+constexpr double kLeastTrialSeconds = 1.0;
 
 }  // namespace
 
