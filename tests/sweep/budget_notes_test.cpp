@@ -24,12 +24,13 @@ TEST_CASE("a budget of more tokens than there are is noted once for its label") 
   CHECK(notes_of(entry("window", R"("budget": [8, 101, 250])")) ==
         Notes{"window: a budget of 101 tokens or more leaves nothing out in 2 of 3 groups, which "
               "have fewer; first sequence 0, layer 0 of /dumps/a.h5, of 100 tokens"});
-  CHECK(notes_of(entry("window", R"("budget": 301)") + ", " + entry("h2o", R"("budget": 400)"))
-            .size() == 2);
+  const std::string labelled =
+      R"({"algorithm": "window", "label": "wide", "params": {"budget": 400}})";
+  CHECK(notes_of(entry("window", R"("budget": 301)") + ", " + labelled).size() == 2);
 }
 
 TEST_CASE("budgets that are parts, and methods without one, have no note") {
-  CHECK(notes_of(entry("window", R"("budget": [0.5, {"memory": 0.9}])") + ", " +
+  CHECK(notes_of(entry("window", R"("budget": 0.5)") + ", " +
                  entry("exact", ""))
             .empty());
 }
