@@ -133,10 +133,12 @@ python_environment() {
   .venv/bin/python -c "$imports, kvplot"
 }
 
-# A preset of CMakePresets.json; quiet if it succeeds.
+# A preset of CMakePresets.json, and further options; quiet if it succeeds.
 configure() {
-  local log
-  log=$(cmake --preset "$1" ${KVBENCH_CUDA:+-DKVBENCH_CUDA="$KVBENCH_CUDA"} 2>&1) || {
+  local log moved
+  log=$(cmake --preset "$@" ${KVBENCH_CUDA:+-DKVBENCH_CUDA="$KVBENCH_CUDA"} 2>&1) || {
+    moved=$(sed -n 's|.*CMakeCache.txt directory \(.*\)/CMakeCache.txt is different.*|\1|p' <<<"$log")
+    [[ -z $moved ]] || die "$moved was configured before this checkout was moved; remove it: rm -r '$moved'"
     say "$log"
     die "configuring $1 failed"
   }
@@ -515,14 +517,14 @@ python_build_environment() {
   pinned_environment .venv-python tests/python/requirements.txt
 }
 
-# The Python package in a build of its own: build-python/python. $KVBENCH_ARCH and $CMAKE_ARGS are heard as by
-# `pip install .`.
+# The Python package in a build of its own: build-python/python. $KVBENCH_ARCH and $CMAKE_ARGS are honoured as
+# by `pip install .`.
 python_package() {
   python_build_environment
   local python=$PWD/.venv-python/bin/python
   # shellcheck disable=SC2086  # words
-  cmake --preset python -DPython_EXECUTABLE="$python" -DKVBENCH_PYTHON="$python" \
-    ${KVBENCH_ARCH:+-DKVBENCH_ARCH="$KVBENCH_ARCH"} ${CMAKE_ARGS:-} >&2
+  configure python -DPython_EXECUTABLE="$python" -DKVBENCH_PYTHON="$python" \
+    ${KVBENCH_ARCH:+-DKVBENCH_ARCH="$KVBENCH_ARCH"} ${CMAKE_ARGS:-}
   cmake --build --preset python --target kvbench_python >&2
 }
 

@@ -14,6 +14,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/arguments.hpp"
@@ -100,12 +101,10 @@ int run_guarded(int argc, char** argv) {
   } catch (const IoError& error) {
     log_text("kvbench: {}\n", error.what());
     if (!work_has_begun) {
-      log_text("kvbench: nothing was computed; free disk space or choose another --out\n");
+      log_text("kvbench: nothing was computed\n");
       return kExitBadInput;
     }
-    log_text(
-        "kvbench: finished cells are saved; free disk space and rerun the same command to "
-        "resume\n");
+    log_text("kvbench: finished cells are saved; rerun the same command to resume\n");
     return kExitIncomplete;
   } catch (const DeviceError& error) {
     log_text("kvbench: {}\n", error.what());
@@ -124,6 +123,14 @@ int run_guarded(int argc, char** argv) {
         "or use a machine with more\n");
     return kExitBadInput;
   } catch (const std::exception& error) {
+    const auto* system = dynamic_cast<const std::system_error*>(&error);
+    if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
+      log_text(
+          "kvbench: cannot start a thread: {}; give fewer --threads, or raise the limit on "
+          "processes (ulimit -u, pids.max of a container) or address space (ulimit -v)\n",
+          system->code().message());
+      return work_has_begun ? kExitIncomplete : kExitBadInput;
+    }
     if (std::ferror(stdout) != 0) {  // fmt::print throws if stdout is closed or full
       log_text("kvbench: cannot write to standard output: {}\n", error.what());
       return kExitBadInput;

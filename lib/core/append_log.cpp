@@ -16,7 +16,9 @@ AppendLog::AppendLog(std::string path, Access access) : path_(std::move(path)) {
   // Without waiting for the other end of a pipe.
   file_.reset(read_only ? ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)
                         : ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!file_.is_open()) throw IoError(system_error(path_, "open"));
+  if (!file_.is_open()) {
+    throw IoError(read_only ? system_error(path_, "open") : write_error(path_, "open"));
+  }
   if (!is_regular()) return;
   size_ = ::lseek(file_.get(), 0, SEEK_END);
   if (size_ < 0) throw IoError(system_error(path_, "read"));
@@ -28,11 +30,17 @@ bool AppendLog::is_regular() const {
 }
 
 void AppendLog::cut(std::int64_t size) {
-  if (::ftruncate(file_.get(), size) != 0) throw IoError(system_error(path_, "write"));
+  if (::ftruncate(file_.get(), size) != 0) throw IoError(write_error(path_, "write"));
   size_ = size;
 }
 
 std::int64_t AppendLog::append(std::string_view record) {
+  struct stat status = {};
+  if (::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode) && status.st_size < size_) {
+    throw IoError(path_ +
+                  ": was truncated by another program, and its records are lost; keep other "
+                  "programs from writing to this folder");
+  }
   std::size_t done = 0;
   while (done < record.size()) {
     const ssize_t written = ::pwrite(file_.get(), record.data() + done, record.size() - done,
@@ -40,7 +48,7 @@ std::int64_t AppendLog::append(std::string_view record) {
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
       if (written == 0) errno = ENOSPC;
-      const std::string error = system_error(path_, "write");
+      const std::string error = write_error(path_, "write");
       if (::ftruncate(file_.get(), size_) == 0) throw IoError(error);
       throw IoError(error + " (part of a record remains at its end)");
     }
@@ -64,7 +72,7 @@ std::string AppendLog::read(std::int64_t offset, std::int64_t bytes) const {
 }
 
 void AppendLog::sync() const {
-  if (::fdatasync(file_.get()) != 0) throw IoError(system_error(path_, "write"));
+  if (::fdatasync(file_.get()) != 0) throw IoError(write_error(path_, "write"));
 }
 
 }  // namespace kvbench

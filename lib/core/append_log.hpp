@@ -22,11 +22,12 @@ class AppendLog {
   };
   AppendLog(std::string path, Access access);
 
+  const std::string& path() const { return path_; }
   // Bytes up to where the next record goes.
   std::int64_t size() const { return size_; }
   // Drops all bytes from `size` on.
   void cut(std::int64_t size);
-  // Returns the offset of `record`.
+  // Returns the offset of `record`. Throws also if another program has truncated the file.
   std::int64_t append(std::string_view record);
 
   bool is_regular() const;  // not a pipe or a device

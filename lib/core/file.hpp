@@ -2,6 +2,7 @@
 // all.
 #pragma once
 
+#include <cerrno>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,6 +34,9 @@ class UniqueFd {
 // "PATH: cannot WHAT: reason", the reason from errno.
 std::string system_error(const std::string& path, const std::string& what);
 
+// The same with a remedy, for what is to be written: "PATH: cannot WHAT: reason; remedy".
+std::string write_error(const std::string& path, const std::string& what, int code = errno);
+
 // Whether there is a file, folder or device at `path`. Throws IoError if the system cannot tell (a
 // loop of links, a disk that fails): what is not known to be absent must not be replaced.
 bool file_exists(const std::string& path);
@@ -46,8 +50,20 @@ bool write_fully(int descriptor, std::string_view bytes);
 // then.
 void replace_file(const std::string& temporary, const std::string& path);
 
-// Collects a file under a temporary name next to `path`; commit() puts it into place by
-// replace_file. Without commit() nothing remains. Every failure throws IoError.
+// A name next to `path` for what is to replace it: PATH.xxxxxxxx.tmp, with random digits, so that two
+// programs that write the same file never write into one another's.
+std::string temporary_name(const std::string& path);
+
+// The name of the file that `temporary` was to replace, or nothing if it is not a temporary name.
+// NAME.tmp counts as one: earlier versions wrote those.
+std::string_view finished_name(std::string_view temporary);
+
+// Removes what killed programs left of `path` under temporary names. The caller holds a lock that
+// keeps others from writing `path`.
+void remove_unfinished(const std::string& path);
+
+// Collects a file under a temporary name of its own; commit() puts it into place by replace_file.
+// Without commit() nothing remains. Every failure throws IoError.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);

@@ -1,4 +1,4 @@
-// Work over an index range on all OpenMP threads. Ranges nest: a thread that waits for its range
+// Work over an index range on several threads. Ranges nest: a thread that waits for its range
 // takes part in the ranges below it, so that no core idles while any of its work is left.
 #pragma once
 
@@ -8,9 +8,15 @@
 
 namespace kvbench {
 
-// Threads that a parallel range uses from now on; no result depends on it.
+// Threads that a parallel range of this thread uses from now on; no result depends on it. OpenMP
+// keeps the number, so that its environment variables give the default.
 inline void set_thread_count(int threads) { omp_set_num_threads(threads); }
 inline int thread_count() { return omp_get_max_threads(); }
+
+// Starts the threads that this thread's ranges will use, and returns how many there are, this one
+// included: fewer than thread_count() if the system gives no more. Some room is then left for other
+// threads of the program.
+int start_threads();
 
 namespace detail {
 void run_range(Index count, void (*call)(const void* body, Index i), const void* body);

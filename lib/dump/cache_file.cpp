@@ -264,7 +264,7 @@ CacheWriter::CacheWriter(const std::string& path, const CacheHeader& header)
     : impl_(std::make_unique<Impl>()) {
   const hdf5::Session session;
   impl_->path = path;
-  impl_->temporary = path + ".tmp";
+  impl_->temporary = temporary_name(path);
   try {
     impl_->file = hdf5::create_file(impl_->temporary);
     const hdf5::Handle root = hdf5::open_group(impl_->file.get(), "/");

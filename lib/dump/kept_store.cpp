@@ -77,7 +77,7 @@ std::vector<std::string> KeptStore::unfinished() const {
   std::vector<std::string> paths;
   std::error_code absent;
   for (const auto& entry : fs::directory_iterator(folder_, absent)) {
-    if (entry.path().native().ends_with(".h5.tmp")) paths.push_back(entry.path());
+    if (finished_name(entry.path().native()).ends_with(".h5")) paths.push_back(entry.path());
   }
   return paths;
 }
@@ -86,7 +86,7 @@ const std::string& KeptStore::start() {
   if (!journal_) {
     std::error_code error;
     fs::create_directories(folder_, error);
-    if (error) throw IoError(folder_ + ": cannot create the folder: " + error.message());
+    if (error) throw IoError(write_error(folder_, "create the folder", error.value()));
     journal_.emplace(journal_path_, AppendLog::Access::kWrite);
   }
   return journal_path_;

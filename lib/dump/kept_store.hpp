@@ -57,7 +57,7 @@ class KeptStore {
   KeptRows read(const std::string& cell_id) const;
 
   // Removes the journal, the files that it found, which cells of a run are in, and what a killed
-  // finish() left (*.h5.tmp); nothing else. Throws IoError.
+  // finish() left under temporary names; nothing else. Throws IoError.
   void remove();
 
   // Writes the files that have new cells or lie elsewhere. What other runs left in a file of the

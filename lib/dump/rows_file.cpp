@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -56,6 +57,20 @@ bool has_cell(hid_t file, const Names& columns, const std::string& cell_id) {
   return hdf5::kind_of(cell.get(), "rows") == hdf5::Kind::kDataset;
 }
 
+constexpr const char* kChecksum = "checksum";
+
+// The attribute of a cell's group by which changed numbers are noticed: HDF5 checks its structure
+// alone.
+std::int64_t checksum_of(const std::string& cell_id, const CellRows& cell) {
+  Hash128 hash;
+  hash.add(cell_id);
+  hash.add(cell.rows.data(), cell.rows.size() * sizeof(Index));
+  for (const std::vector<double>& column : cell.columns) {
+    hash.add(column.data(), column.size() * sizeof(double));
+  }
+  return std::bit_cast<std::int64_t>(Key128::from_text(hash.hex()).value().low);
+}
+
 void write_cell(hid_t file, const Names& columns, const std::string& cell_id,
                 const CellRows& cell) {
   const std::uint64_t rows = cell.rows.size();
@@ -69,6 +84,7 @@ void write_cell(hid_t file, const Names& columns, const std::string& cell_id,
     }
   }
   const hdf5::Handle group = hdf5::create_group(file, cell_id);
+  hdf5::write_attribute(group.get(), kChecksum, checksum_of(cell_id, cell));
   hdf5::write_dataset(group.get(), "rows", {rows}, cell.rows.data());
   for (std::size_t c = 0; c < columns.size(); ++c) {
     hdf5::write_dataset(group.get(), columns[c], {heads, rows}, cell.columns[c].data());
@@ -126,9 +142,21 @@ std::vector<T> values_of(const Stored& stored, hid_t type) {
   return values;
 }
 
+// The checksum that the cell was written with. None in files of earlier versions, and where the
+// group has datasets that `columns` do not name: the checksum is over all of them.
+std::optional<std::int64_t> written_checksum(hid_t group, const Names& columns) {
+  if (!hdf5::has_attribute(group, kChecksum)) return std::nullopt;
+  H5G_info_t info{};
+  hdf5::check(H5Gget_info(group, &info));
+  if (info.nlinks != columns.size() + 1) return std::nullopt;
+  const auto checksum = hdf5::read_integer(group, kChecksum);
+  if (!checksum) throw hdf5::Error(fmt::format("attribute {} is not an integer", kChecksum));
+  return checksum;
+}
+
 enum class Values { kRead, kLeft };
 
-// Without the values where they are left; what is checked is the same. Throws hdf5::Error.
+// Without the values, and their checksum, where they are left. Throws hdf5::Error.
 CellRows read_cell(hid_t file, const Names& columns, const std::string& cell_id,
                    std::uint64_t file_bytes, Values values) {
   CellRows cell;
@@ -151,6 +179,11 @@ CellRows read_cell(hid_t file, const Names& columns, const std::string& cell_id,
     throw hdf5::Error(fmt::format("has {} query heads", heads));
   }
   cell.heads_per_kv = static_cast<int>(heads);
+  if (values == Values::kLeft) return cell;
+  const auto checksum = written_checksum(group.get(), columns);
+  if (checksum && *checksum != checksum_of(cell_id, cell)) {
+    throw hdf5::Error("checksum: does not match the numbers");
+  }
   return cell;
 }
 
@@ -236,7 +269,7 @@ void read_rows_first(const std::string& path, const Names& columns) {
 void write_rows_file(const std::string& path, const std::vector<std::string>& columns,
                      const std::function<void(const AddCell& add)>& fill) {
   const hdf5::Session session;
-  const std::string temporary = path + ".tmp";
+  const std::string temporary = temporary_name(path);
   try {
     {
       const hdf5::Handle file = hdf5::create_file(temporary, hdf5::Objects::kMillions);
@@ -267,7 +300,12 @@ RowsFile::RowsFile(std::string path, Names columns)
     const hdf5::Session session;
     const ReadingMark mark(path_);
     const hdf5::Handle file = open_rows(path_);
-    in_file_ = cells_in(path_, columns_, file.get());
+    each_cell(
+        path_, columns_, file.get(), [] {},
+        [&](const std::string& id) {
+          read_stored(path_, file.get(), columns_, id, Values::kRead);
+          in_file_.add(hash128(id));
+        });
   } catch (const InputError& error) {
     const std::string damaged = path_ + ".damaged";
     if (std::rename(path_.c_str(), damaged.c_str()) != 0)

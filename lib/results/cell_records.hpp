@@ -29,6 +29,8 @@ class CellRecords {
   virtual Json read_layer(std::size_t layer) const = 0;
   // Of every run that added to them.
   virtual const std::vector<Json>& provenance() const = 0;
+  // Whether results leave out host, command-line folders and scheduler.
+  virtual bool is_anonymous() const { return false; }
 };
 
 }  // namespace kvbench

@@ -1,10 +1,8 @@
 #include "results/journal.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <system_error>
@@ -12,8 +10,10 @@
 
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "core/shortened.hpp"
 #include "json/input_file.hpp"
 #include "results/layer_record.hpp"
+#include "results/output_folder.hpp"
 #include "results/plan_index.hpp"
 #include "results/record_check.hpp"
 #include "sweep/plan_document.hpp"
@@ -23,12 +23,17 @@ namespace {
 
 constexpr std::chrono::milliseconds kSyncAfter{800};
 
-Json header_of(const Plan& plan, const std::string& shard) {
+constexpr const char* kOtherSweep =
+    "choose another --out, discard them by --fresh, or keep both in this folder by --add";
+
+
+Json header_of(const Plan& plan, const Journal::Options& options) {
   Json header = {{"kind", kJournalKind},
                  {"schema_version", kJournalSchema},
                  {"name", plan.name},
                  {"plan", {{"hash", plan.hash}, {"cells", plan.cells.size()}}},
-                 {"shard", shard.empty() ? Json(nullptr) : Json(shard)}};
+                 {"shard", options.shard.empty() ? Json(nullptr) : Json(options.shard)}};
+  if (options.anonymous) header["anonymous"] = true;
   const Json document = plan_document(plan);
   for (const auto& part : document.items()) header[part.key()] = part.value();
   return header;
@@ -105,14 +110,15 @@ Journal::Journal(const std::string& folder, const Plan& plan, Json run, const Op
     : path_(folder + "/journal.jsonl"),
       cells_(plan.cells.size()),
       layers_(plan.layer_records.size()),
-      run_(std::move(run)) {
+      run_(std::move(run)),
+      is_anonymous_(options.anonymous) {
   std::error_code problem;
   std::filesystem::create_directories(folder, problem);
   if (problem) {
-    throw IoError(folder + ": cannot create the output folder: " + problem.message());
+    throw IoError(write_error(folder, "create the output folder", problem.value()));
   }
-  lock(folder, options.no_lock);
-  open_or_create(plan, options);
+  lock_ = lock_run_folder(folder, options.no_lock);
+  open_or_create(folder, plan, options);
   syncer_ = std::thread([this] { sync_late(); });
 }
 
@@ -127,52 +133,38 @@ Journal::~Journal() {
   try {
     sync_files();
   } catch (const IoError&) {
-    // Too late to be told: who must know calls sync().
+    // A destructor cannot report it; callers that must know call sync().
   }
-}
-
-void Journal::lock(const std::string& folder, bool may_go_without) {
-  const std::string path = folder + "/journal.lock";
-  lock_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!lock_.is_open()) throw IoError(system_error(path, "write"));
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return;
-  const bool cannot_lock = errno == ENOSYS || errno == ENOLCK || errno == EOPNOTSUPP;
-  if (cannot_lock && may_go_without) return;
-  if (cannot_lock) {
-    throw InputError(system_error(path, "lock") +
-                     "; this file system cannot lock files, and two runs in one folder would "
-                     "damage its journal: choose another --out, or make sure that no other run "
-                     "writes here and give --no-lock");
-  }
-  if (errno != EWOULDBLOCK) throw IoError(system_error(path, "lock"));
-  throw InputError(folder +
-                   ": another kvbench run is writing to this folder; wait for it, or choose " +
-                   "another --out");
 }
 
 void Journal::begin_anew(const Plan& plan, const Options& options) {
-  Json header = header_of(plan, options.shard);
+  Json header = header_of(plan, options);
   header["provenance"] = Json::array({run_});
   create(header, 0, 0);
   provenance_ = {run_};
   run_is_recorded_ = true;
 }
 
-void Journal::open_or_create(const Plan& plan, const Options& options) {
+void Journal::open_or_create(const std::string& folder, const Plan& plan, const Options& options) {
   const char* remedy = "choose another --out, or pass --fresh to replace it";
+  const bool may_replace = options.fresh || options.add;
   if (!options.fresh) refuse_device(path_, remedy);
   if (options.fresh || !file_exists(path_)) {
+    if (!may_replace) refuse_other_results(folder + "/results.json", plan, kOtherSweep);
     begin_anew(plan, options);
     return;
   }
   log_.emplace(path_, AppendLog::Access::kWrite);
 
   const PlanIndex index(plan);
+  KeyIndex finished_elsewhere;  // hashes of ids
   JournalScan scan = scan_journal(*log_, path_, remedy, [&](Json&& record, JournalLine line) {
     const auto& id = record["id"].get_ref<const std::string&>();
     const auto place = index.find(id);
     if (!place) {
-      if (!is_layer(record)) foreign_.add(hash128(id));
+      if (is_layer(record)) return;
+      foreign_.add(hash128(id));
+      if (state_of(record) == CellState::kOk) finished_elsewhere.add(hash128(id));
       return;
     }
     const bool is_cell = *place < cells_.size();
@@ -186,16 +178,26 @@ void Journal::open_or_create(const Plan& plan, const Options& options) {
   });
   if (!scan.has_header) {
     log_.reset();
+    if (!may_replace) refuse_other_results(folder + "/results.json", plan, kOtherSweep);
     begin_anew(plan, options);
     return;
   }
   refuse_changed_dumps(scan.header, plan, path_);
+  const Json& before = scan.header.contains("plan") ? scan.header["plan"] : Json();
+  plan_changed_ = !before.is_object() || before.value("hash", Json()) != plan.hash;
+  if (plan_changed_ && !may_replace) {
+    if (finished_elsewhere.size() > 0) {
+      throw InputError(fmt::format("{}: has {} finished cells of another sweep, {}; {}", folder,
+                                   finished_elsewhere.size(),
+                                   shortened(to_line(scan.header.value("name", Json()))),
+                                   kOtherSweep));
+    }
+    refuse_other_results(folder + "/results.json", plan, kOtherSweep);
+  }
   provenance_ = std::move(scan.provenance);
   damaged_ += scan.damaged;
   reused_cells_ = cells_.size() - count(CellState::kMissing);
-  const Json& before = scan.header.contains("plan") ? scan.header["plan"] : Json();
-  plan_changed_ = !before.is_object() || before.value("hash", Json()) != plan.hash;
-  Json header = header_of(plan, options.shard);
+  Json header = header_of(plan, options);
   if (Json earlier = earlier_dumps(scan.header, plan); !earlier.empty()) {
     header["earlier_dumps"] = std::move(earlier);
   }

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -11,7 +12,7 @@
 #include <vector>
 
 #include "core/append_log.hpp"
-#include "core/file.hpp"
+#include "core/file_lock.hpp"
 #include "core/key_index.hpp"
 #include "json/json.hpp"
 #include "results/cell_records.hpp"
@@ -20,24 +21,28 @@
 
 namespace kvbench {
 
-// The journal of one output folder, open for one run. A cell is known by its id alone, so a journal
-// that an earlier sweep began still serves every cell that both describe; its header is brought up
-// to date then. Lines are never taken away, only a torn last one is cut off.
+// The journal of one output folder, open for one run. A folder belongs to one sweep, which may grow:
+// a run is refused if the folder has finished cells that its plan lacks, unless `add` is set. A cell
+// is known by its id alone, so the journal serves every cell that both plans describe; its header is
+// brought up to date then. Lines are never taken away, only a torn last one is cut off.
 //
 // A line is written at once in one write(2) and reaches the disk at most one second later.
 class Journal : public CellRecords {
  public:
   struct Options {
-    bool fresh = false;    // start over, whatever is there
-    std::string shard;     // "2/3": the part of the plan that this run is to do; empty: all of it
-    bool no_lock = false;  // go on if the file system cannot lock files
+    bool fresh = false;      // start over, whatever is there
+    bool add = false;        // also into the folder of another sweep
+    std::string shard;       // "2/3": the part of the plan that this run is to do; empty: all of it
+    bool anonymous = false;  // what is made from it names no host and no folder
+    bool no_lock = false;    // go on if the file system cannot lock files
   };
 
   // Creates `folder` if needed and locks it against other processes for the object's lifetime.
   // `run`: provenance of this run. Throws IoError if the folder cannot be written, InputError
   // if another process is at work in it, its file system cannot lock files (unless no_lock is
-  // set: the caller then sees to it that no other run is), its journal is not one, or a dump that
-  // it speaks of has changed. A line that is not a record of the cell whose id it has is damaged.
+  // set: the caller then sees to it that no other run is), its journal is not one, a dump that
+  // it speaks of has changed, or its journal or results.json have finished cells of another sweep;
+  // nothing is changed then. A line that is not a record of the cell whose id it has is damaged.
   Journal(const std::string& folder, const Plan& plan, Json run, const Options& options);
   ~Journal() override;
   Journal(const Journal&) = delete;
@@ -68,6 +73,7 @@ class Journal : public CellRecords {
 
   // Of every run that added to the journal, this one included once it has.
   const std::vector<Json>& provenance() const override { return provenance_; }
+  bool is_anonymous() const override { return is_anonymous_; }
   // Cells of the plan found when the journal was opened, cells that it holds of other plans, and
   // whether another plan had begun it.
   std::size_t reused_cells() const { return reused_cells_; }
@@ -81,8 +87,7 @@ class Journal : public CellRecords {
     CellState state = CellState::kMissing;
   };
 
-  void lock(const std::string& folder, bool may_go_without);
-  void open_or_create(const Plan& plan, const Options& options);
+  void open_or_create(const std::string& folder, const Plan& plan, const Options& options);
   void begin_anew(const Plan& plan, const Options& options);
   void create(const Json& header, std::int64_t copy_from, std::int64_t copy_to);
   Cell append_line(const Json& record);
@@ -90,13 +95,14 @@ class Journal : public CellRecords {
   void sync_late();
 
   std::string path_;
-  UniqueFd lock_;
+  std::unique_ptr<FileLock> lock_;
   std::optional<AppendLog> log_;
   std::vector<AppendLog> companions_;  // synced before the journal
   std::vector<Cell> cells_;            // per cell of the plan
   std::vector<Cell> layers_;           // per layer record of the plan
   std::vector<Json> provenance_;
   Json run_;
+  bool is_anonymous_;
   bool run_is_recorded_ = false;
   std::size_t reused_cells_ = 0;
   KeyIndex foreign_;  // hashes of ids

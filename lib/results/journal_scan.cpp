@@ -164,7 +164,12 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
 }
 
 Json read_record(const AppendLog& log, JournalLine line) {
-  Json record = Json::parse(log.read(line.offset, line.size));
+  Json record = Json::parse(log.read(line.offset, line.size), nullptr, false);
+  if (!record.is_object()) {
+    throw IoError(log.path() +
+                  ": was changed by another program while it was being read; keep other programs "
+                  "from writing to this folder");
+  }
   record.erase("run");
   return record;
 }

@@ -40,7 +40,8 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
                          const std::function<void(Json&&, JournalLine)>& record,
                          const std::function<void(Json&&)>& take_header = {});
 
-// The record of a line that scan_journal named, as it was appended.
+// The record of a line that scan_journal named, as it was appended. Throws IoError if the file has
+// changed since.
 Json read_record(const AppendLog& log, JournalLine line);
 
 }  // namespace kvbench

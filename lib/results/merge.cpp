@@ -215,6 +215,12 @@ void MergedJournals::compare_builds() {
   }
 }
 
+bool MergedJournals::is_anonymous() const {
+  return std::any_of(sources_.begin(), sources_.end(), [](const Source& source) {
+    return source.header.value("anonymous", Json()) == true;
+  });
+}
+
 std::vector<std::string> MergedJournals::folders() const {
   std::vector<std::string> names;
   for (const Source& source : sources_) names.push_back(source.folder);

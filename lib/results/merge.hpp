@@ -50,6 +50,7 @@ class MergedJournals : public CellRecords {
   std::size_t count_layers(CellState state) const override;
   Json read_layer(std::size_t layer) const override;
   const std::vector<Json>& provenance() const override { return provenance_; }
+  bool is_anonymous() const override;  // if one of the journals is
 
  private:
   struct Source {

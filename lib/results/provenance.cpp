@@ -5,9 +5,11 @@
 #include <array>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 
 #include "core/parallel.hpp"
+#include "core/portable_path.hpp"
 #include "results/build_info.hpp"
 #include "results/git_info.hpp"
 
@@ -38,6 +40,12 @@ Json slurm_environment() {
     if (const char* value = std::getenv(name)) slurm[name] = value;
   }
   return slurm;
+}
+
+// A word of a command line; of --option=PATH the path.
+std::string portable_word(const std::string& word) {
+  const std::size_t value = word.starts_with("--") ? word.find('=') + 1 : 0;
+  return word.substr(0, value) + portable_path(word.substr(value));
 }
 
 }  // namespace
@@ -90,7 +98,11 @@ Json provenance(const std::vector<std::string>& argv) {
   for (const auto& [name, version] : build_info::kLibraries) out["libraries"][name] = version;
   out["host"] = host_name();
   out["started"] = utc_now();
-  out["argv"] = argv;
+  out["argv"] = Json::array();
+  for (const std::string& word : argv) {
+    out["argv"].push_back(out["argv"].empty() ? std::filesystem::path(word).filename().string()
+                                              : portable_word(word));
+  }
   out["slurm"] = slurm_environment();
   return out;
 }

@@ -13,7 +13,8 @@ std::string version_line();     // version, commit, compiler, instruction set
 std::string instruction_set();  // "avx512", "avx2" or "baseline": what the program was built for
 std::string cpu_model();        // as the system calls it, "unknown" if it does not
 
-// One element of results.json's `provenance`. `started`: now, UTC.
+// One element of results.json's `provenance`, with paths of `argv` as portable_path() has them.
+// `started`: now, UTC.
 Json provenance(const std::vector<std::string>& argv);
 
 }  // namespace kvbench

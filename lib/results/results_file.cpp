@@ -9,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "core/portable_path.hpp"
 #include "results/read_results.hpp"
 
 namespace kvbench {
@@ -62,7 +63,7 @@ void add_earlier_timing(const std::string& path, const Plan& plan,
   timing.merge(found);
 }
 
-// Shards that had KV heads of one group each timed theirs.
+// If several shards worked on one group, the sum of their times.
 void add_up(const std::map<std::string, Json>& part, std::map<std::string, Json>& sums) {
   for (const auto& [group, timing] : part) {
     const auto [place, is_new] = sums.emplace(group, timing);
@@ -107,10 +108,62 @@ Json groups_json(const std::string& path, const Plan& plan,
   return groups;
 }
 
-Json dumps_json(const Plan& plan) {
+// How results name files: as they are written from the current folder.
+class FileNames {
+ public:
+  explicit FileNames(bool anonymous) : is_anonymous_(anonymous) {}
+
+  std::string path(const std::string& path) const { return text(portable_path(path)); }
+
+  // A text that may name files.
+  std::string text(const std::string& text) const {
+    return is_anonymous_ ? without_folders(text) : text;
+  }
+
+  // Each absolute path of a sweep.
+  Json sweep(const Json& value) const {
+    if (value.is_string()) {
+      const auto& text = value.get_ref<const std::string&>();
+      return text.starts_with("/") ? Json(path(text)) : value;
+    }
+    Json out = value;
+    if (value.is_structured()) {
+      for (auto& part : out) part = sweep(part);
+    }
+    return out;
+  }
+
+  Json record(Json record) const {
+    for (const char* name : {"repro", "reason"}) {
+      const auto found = record.find(name);
+      if (found != record.end() && found->is_string()) *found = text(found->get<std::string>());
+    }
+    return record;
+  }
+
+  Json runs(const std::vector<Json>& provenance) const {
+    Json runs = provenance;
+    if (!is_anonymous_) return runs;
+    for (Json& run : runs) {
+      if (!run.is_object()) continue;
+      run["host"] = "";
+      run["slurm"] = Json::object();
+      if (!run.contains("argv") || !run["argv"].is_array()) continue;
+      for (Json& word : run["argv"]) {
+        if (word.is_string()) word = without_folders(word.get<std::string>());
+      }
+    }
+    return runs;
+  }
+
+ private:
+  bool is_anonymous_;
+};
+
+Json dumps_json(const Plan& plan, const FileNames& names) {
   Json dumps = Json::array();
   for (const PlannedDump& dump : plan.dumps) {
-    dumps.push_back({{"path", dump.path},
+    dumps.push_back({{"path", names.path(dump.path)},
                      {"fingerprint", dump.fingerprint},
                      {"model", dump.model},
                      {"n_layers", dump.n_layers}});
@@ -118,11 +171,12 @@ Json dumps_json(const Plan& plan) {
   return dumps;
 }
 
-Json caches_json(const Plan& plan) {
+Json caches_json(const Plan& plan, const FileNames& names) {
   Json caches = Json::array();
   for (const auto& cache : plan.caches) {
-    caches.push_back(
-        {{"path", cache->path}, {"fingerprint", cache->fingerprint}, {"method", cache->method}});
+    caches.push_back({{"path", names.path(cache->path)},
+                      {"fingerprint", cache->fingerprint},
+                      {"method", cache->method}});
   }
   return caches;
 }
@@ -143,12 +197,12 @@ void write_member(AtomicFile& file, const char* key, const Json& value) {
 }
 
 void write_layers(AtomicFile& file, const Plan& plan, const CellRecords& records,
-                  Summary& summary) {
+                  const FileNames& names, Summary& summary) {
   file.write(",\n  \"layers\": [");
   const char* separator = "\n    ";
   for (std::size_t l = 0; l < plan.layer_records.size(); ++l) {
     if (records.layer_state(l) == CellState::kMissing) continue;
-    Json record = records.read_layer(l);
+    Json record = names.record(records.read_layer(l));
     record["label"] = *plan.cells[plan.layer_records[l].cells.front()].label;
     summary.add_layer(record);
     file.write(std::exchange(separator, ",\n    "));
@@ -181,8 +235,9 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
   member("kind", kResultsKind);
   member("name", plan.name);
   member("status", outcome.complete() ? "complete" : "incomplete");
-  member("config", plan.config);
-  member("provenance", records.provenance());
+  const FileNames names(records.is_anonymous());
+  member("config", names.sweep(plan.config));
+  member("provenance", names.runs(records.provenance()));
   Json counts = {{"hash", plan.hash},
                  {"cells", plan.cells.size()},
                  {"ok", outcome.ok},
@@ -196,15 +251,15 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
                         {"skipped", outcome.layers.skipped}};
   }
   member("plan", counts);
-  member("dumps", dumps_json(plan));
-  if (!plan.caches.empty()) member("caches", caches_json(plan));
+  member("dumps", dumps_json(plan, names));
+  if (!plan.caches.empty()) member("caches", caches_json(plan, names));
 
   Summary summary(plan.tokens_vary, std::filesystem::absolute(path).parent_path().string());
   file.write(",\n  \"cells\": [");
   const char* separator = "\n    ";
   for (std::size_t i = 0; i < plan.cells.size(); ++i) {
     if (records.state(i) == CellState::kMissing) continue;
-    Json record = records.read(i);
+    Json record = names.record(records.read(i));
     // The label is not part of a cell's identity: an earlier sweep may have called it otherwise.
     record["label"] = *plan.cells[i].label;
     summary.add(record);
@@ -212,7 +267,7 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
     file.write(to_line(record));
   }
   file.write("\n  ]");
-  if (has_layers) write_layers(file, plan, records, summary);
+  if (has_layers) write_layers(file, plan, records, names, summary);
   member("groups", groups);
   file.write(",\n  \"summary\": [");
   separator = "\n    ";

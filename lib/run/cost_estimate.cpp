@@ -68,12 +68,12 @@ double CostEstimate::total() const {
 }
 
 CostEstimate estimate_cost(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
-                           const ShardSelection& selection, double seconds) {
+                           const ShardSelection& selection, double seconds, double memory_limit) {
   const auto start = Clock::now();
   return extrapolate_cost(
       plan, selection, seconds,
       [&](const HeadCells& head, double budget) {
-        return time_sample(plan, dumps, kernels, head, budget);
+        return time_sample(plan, dumps, kernels, head, budget, memory_limit);
       },
       [&] { return seconds_since(start); });
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "dump/dump.hpp"
@@ -23,10 +24,11 @@ struct CostEstimate {
 
 // KV heads whose cells are the same points on streams of the same shape cost the same: of each such
 // kind one head is timed, the kind with most work first; kinds that do not fit the time budget are
-// taken to cost as much per multiply-add as the others. Spends about `seconds`, whatever the plan's
-// size.
+// taken to cost as much per multiply-add as the others. Spends about `seconds` and at most
+// `memory_limit` bytes, whatever the plan's size.
 CostEstimate estimate_cost(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
-                           const ShardSelection& selection, double seconds);
+                           const ShardSelection& selection, double seconds,
+                           double memory_limit = std::numeric_limits<double>::infinity());
 
 // The rule above for any way of timing a head and any clock; sets `seconds` and `cells`.
 CostEstimate extrapolate_cost(

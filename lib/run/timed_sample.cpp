@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <map>
 #include <memory>
 #include <new>
@@ -11,16 +12,17 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/parallel.hpp"
 #include "dump/rows_file.hpp"
 #include "metrics/layer_outputs.hpp"
 #include "metrics/metric_table.hpp"
 #include "replay/kept_recorder.hpp"
 #include "replay/replay.hpp"
-#include "replay/visited_rows.hpp"
 #include "results/record.hpp"
 #include "run/cache_files.hpp"
-#include "run/sample_rows.hpp"
+#include "run/memory_estimate.hpp"
 #include "run/shared_pieces.hpp"
+#include "run/short_replay.hpp"
 
 namespace kvbench {
 namespace {
@@ -31,12 +33,38 @@ double seconds_from(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// What an answer costs at most, per query head and visible token: only to choose how much of a
-// long sequence is tried.
-constexpr double kAnswerSeconds = 20e-9;
 constexpr std::size_t kMinCells = 8;
 // Cells whose outputs are projected at most: their number is proportional to the time.
 constexpr std::size_t kProjected = 4;
+// Seconds of one thread since its beginning: of processor time, as other programs may use the
+// processors too, but at least a fifth of those that have passed.
+class Spent {
+ public:
+  double seconds() const {
+    const double passed = seconds_from(start_);
+    return std::max(processor_seconds() - before_, passed / 5.0);
+  }
+
+ private:
+  static double processor_seconds() {
+    return static_cast<double>(std::clock()) / CLOCKS_PER_SEC / thread_count();
+  }
+
+  Clock::time_point start_ = Clock::now();
+  double before_ = processor_seconds();
+};
+
+// The next length is twice as long, and its time between these times the last one's.
+constexpr double kMostGrowth = 4.5;
+constexpr double kLeastGrowth = 3.0;
+
+// What the head takes at one length.
+struct Seconds {
+  double read = 0.0;
+  double reference = 0.0;
+  double shared = 0.0;  // work that several cells share
+  double cells = 0.0;
+};
 
 class Sampler {
  public:
@@ -48,7 +76,6 @@ class Sampler {
         head_(head),
         dump_(dumps[group_.dump]) {
     plan.cells.for_each_to_run(head.cells, [&](const PlannedCell& cell, std::size_t count) {
-      every_row_ = every_row_ || visits_every_row(cell.index);
       pieces_.add(plan, group_, cell, count);
     });
     if (group_.hidden == 0) return;
@@ -60,29 +87,73 @@ class Sampler {
     }
   }
 
-  TimedSample run(double budget) {
-    auto start = Clock::now();
-    std::unique_ptr<StreamData> data;
+  TimedSample run(double budget, double memory_limit) {
+    const Spent spent;
+    rows_seconds_ = rows_seconds(budget);
+    const double most_tokens = static_cast<double>(group_.shape.tokens) * memory_limit /
+                               estimate_memory_bytes(plan_, group_, thread_count());
+    const std::size_t few = std::min(kMinCells, head_.to_run);
+    const bool reads_all = group_.shape.first_query > 0;  // what is stored are the last queries
+    if (reads_all && most_tokens < static_cast<double>(group_.shape.tokens)) return {};
+    Seconds shorter, longer;
+    double part_before = 0.0, part = 0.0, took = 0.0, growth = 0.0;
     try {
-      data = dump_.read_stream(group_.sequence, group_.layer, head_.kv_head, group_.shape.tokens);
-    } catch (const InputError&) {
+      for (const Index tokens : tried_lengths(group_.shape.tokens)) {
+        const bool fits = static_cast<double>(tokens) <= most_tokens &&
+                          (part_before == 0.0 || spent.seconds() + growth * took <= budget);
+        if (part > 0.0 && !fits) break;
+        const std::vector<std::size_t> chosen = fitting(spread(few), tokens);
+        if (chosen.empty()) continue;
+        if (part == 0.0) time(tokens, chosen);  // buffers and threads are there from then on
+        part_before = std::exchange(part, part_of(tokens));
+        shorter = longer;
+        const Spent here;
+        longer = time(tokens, chosen);
+        const double took_before = std::exchange(took, here.seconds());
+        growth = took_before == 0.0
+                     ? kMostGrowth
+                     : std::clamp(1.5 * took / took_before, kLeastGrowth, kMostGrowth);
+      }
+      if (part == 1.0) {
+        const double per_cell = took / static_cast<double>(few);
+        const double left = std::max(budget - spent.seconds(), 0.0);
+        const auto more = std::min(static_cast<std::size_t>(left / per_cell), head_.to_run);
+        if (more > 2 * few) longer = time(group_.shape.tokens, spread(more));
+      }
+    } catch (const InputError&) {  // the stream cannot be read
       return {};
     } catch (const std::bad_alloc&) {
       return {};
     }
-    read_seconds_ = seconds_from(start);
-    rows_seconds_ = rows_seconds(budget);
-    cut(data->stream, budget);
-    start = Clock::now();
-    const std::size_t few = std::min(kMinCells, head_.to_run);
-    double seconds = time(data->stream, spread(few));
-    const double per_cell = seconds_from(start) / static_cast<double>(few);
-    const auto more = std::min(static_cast<std::size_t>(budget / per_cell), head_.to_run);
-    if (more > 2 * few) seconds = time(data->stream, spread(more));
-    return {seconds + rows_seconds_, cells_, projection_seconds_, rows_seconds_, scale_};
+    if (part == 0.0) return {};
+    double seconds = projection_seconds_ + rows_seconds_;
+    for (double Seconds::* of :
+         {&Seconds::read, &Seconds::reference, &Seconds::shared, &Seconds::cells}) {
+      seconds += time_at_full_length({part_before, shorter.*of}, {part, longer.*of});
+    }
+    return {seconds, cells_, projection_seconds_, rows_seconds_, tokens_};
   }
 
  private:
+  double part_of(Index tokens) const {
+    return static_cast<double>(tokens) / static_cast<double>(group_.shape.tokens);
+  }
+
+  // Those that run on a part of the stream, too.
+  std::vector<std::size_t> fitting(std::vector<std::size_t> chosen, Index tokens) const {
+    if (tokens == group_.shape.tokens) return chosen;
+    const ShortReplay cut = short_replay(group_.shape, group_.prompt, group_.rows, tokens);
+    std::erase_if(chosen, [&](std::size_t c) {
+      const PlannedCell cell = plan_.cells[c];
+      const StreamId id{group_.sequence, group_.layer, cell.kv_head};
+      return cut.rows.empty() ||
+             reason_to_skip(*cell.algorithm, *cell.params, cut.shape, cut.prompt) ||
+             (cell.algorithm->misfit &&
+              cell.algorithm->misfit(*cell.params, id, cut.shape, cut.prompt));
+    });
+    return chosen;
+  }
+
   // Evenly spaced cells of those to run, the middle one of each stretch.
   std::vector<std::size_t> spread(std::size_t count) const {
     std::vector<std::size_t> chosen;
@@ -98,34 +169,37 @@ class Sampler {
     return chosen;
   }
 
-  // Keeps only as many rows as the time budget allows.
-  void cut(Stream& stream, double budget) {
-    const double affordable =
-        budget / (kAnswerSeconds * stream.shape.heads_per_kv * static_cast<double>(kMinCells));
-    SampleRows sample =
-        sample_rows(group_.shape, group_.prompt, group_.rows, every_row_, affordable);
-    rows_ = std::move(sample.rows);
-    stream.shape.tokens = sample.tokens;
-    stream.keys.rows = sample.tokens;
-    stream.values.rows = sample.tokens;
-    for (ConstMatrix& query : stream.queries) {
-      query.rows = sample.tokens - stream.shape.first_query;
+  // The first part of the head's stream; of one whose first queries are not stored all is read, once.
+  const Stream& read(const ShortReplay& cut) {
+    const bool reads_all = group_.shape.first_query > 0;
+    if (!reads_all || !data_) {
+      const auto start = Clock::now();
+      data_.reset();
+      data_ = dump_.read_stream(group_.sequence, group_.layer, head_.kv_head,
+                                reads_all ? group_.shape.tokens : cut.shape.tokens);
+      read_seconds_ = seconds_from(start);
     }
+    stream_ = data_->stream;
+    stream_.shape = cut.shape;
+    if (!cut.shape.repeat) {
+      stream_.repeat_queries.clear();
+      stream_.repeat_keys = {};
+    }
+    stream_.keys.rows = stream_.values.rows = cut.shape.tokens;
+    for (ConstMatrix& query : stream_.queries) {
+      query.rows = cut.shape.tokens - cut.shape.first_query;
+    }
+    return stream_;
   }
 
-  bool visits_every_row(std::size_t c) const {
-    const PlannedCell cell = plan_.cells[c];
-    return kvbench::visits_every_row(cell.algorithm->needs(*cell.params));
-  }
-
-  // Pairs of a visited row and a token in the whole replay, over those in the sample.
-  double scale(const StreamShape& shape, bool every_row) const {
-    return visited_pairs(group_.shape, group_.prompt, group_.rows, every_row) /
-           visited_pairs(shape, group_.prompt, rows_, every_row);
-  }
-
-  double time(const Stream& stream, const std::vector<std::size_t>& chosen) {
+  // What the head takes at this length, by these of its cells.
+  Seconds time(Index tokens, const std::vector<std::size_t>& chosen) {
+    const ShortReplay cut = short_replay(group_.shape, group_.prompt, group_.rows, tokens);
+    Seconds seconds;
+    const Stream& stream = read(cut);
+    seconds.read = read_seconds_ * (group_.shape.first_query > 0 ? part_of(tokens) : 1.0);
     cells_ = chosen.size();
+    tokens_ = tokens;
     double model_seconds = 0.0;
     std::map<WorkKey, std::unique_ptr<SharedResults>> model_results;
     std::vector<ReplayCell> replayed;
@@ -134,7 +208,7 @@ class Sampler {
       ReplayCell replay_cell{cell.algorithm, cell.params, cell.seed_or_zero(),
                              nullptr,        nullptr,     cell.storage};
       if (cell.scope) {
-        replay_cell.model_results = decide(stream, cell, model_results, model_seconds);
+        replay_cell.model_results = decide(stream, cut.prompt, cell, model_results, model_seconds);
       }
       replayed.push_back(replay_cell);
     }
@@ -149,8 +223,8 @@ class Sampler {
       const Json record = cell_record(plan_, plan_.cells[chosen[index]], result, "");
       written += to_line(Json::parse(to_line(record))).size();
     };
-    const ReplaySetting setting{.prompt = group_.prompt,
-                                .rows = rows_,
+    const ReplaySetting setting{.prompt = cut.prompt,
+                                .rows = cut.rows,
                                 .element_bytes = plan_.element_bytes,
                                 .keep_row_values = plan_.keep_rows,
                                 .keep_outputs = !in_records_.empty()};
@@ -162,22 +236,16 @@ class Sampler {
     }
     const auto start = Clock::now();
     const ReplayTiming timing = replay(stream, setting, replayed, kernels_, done);
-    const double cells_seconds =
-        seconds_from(start) - timing.reference_seconds - timing.shared_seconds;
     const double share = static_cast<double>(head_.to_run) / static_cast<double>(cells_);
     SharedPieces pieces;
     for (const std::size_t c : chosen) pieces.add(plan_, group_, plan_.cells[c], 1);
     const double works = pieces_.count() / std::max(1.0, pieces.count());
-    // What cells share is of all tokens, not of rows.
-    const double tokens =
-        static_cast<double>(group_.shape.tokens) / static_cast<double>(stream.shape.tokens);
-    projection_seconds_ = projection_seconds(outputs);
-    scale_ = scale(stream.shape, std::any_of(chosen.begin(), chosen.end(), [this](std::size_t c) {
-                     return visits_every_row(c);
-                   }));
-    return read_seconds_ + timing.reference_seconds * scale(stream.shape, false) +
-           (timing.shared_seconds + model_seconds) * works * tokens +
-           cells_seconds * share * scale_ + projection_seconds_;
+    seconds.reference = timing.reference_seconds;
+    seconds.shared = (timing.shared_seconds + model_seconds) * works;
+    seconds.cells =
+        share * (seconds_from(start) - timing.reference_seconds - timing.shared_seconds);
+    projection_seconds_ = projection_seconds(outputs, cut.rows.size());
+    return seconds;
   }
 
   // Of all cells of the head; none of those that are timed below is written.
@@ -190,11 +258,11 @@ class Sampler {
 
   // What this head adds to the records of the whole layer: its query heads' parts of W_O, each read
   // and multiplied with the exact outputs and the errors of every cell of a record.
-  double projection_seconds(const std::vector<CellOutputs>& outputs) const {
+  double projection_seconds(const std::vector<CellOutputs>& outputs, std::size_t replayed) const {
     if (outputs.empty()) return 0.0;
     const Index dv = group_.shape.dv;
     const Index heads = group_.shape.heads_per_kv;
-    const auto rows = static_cast<Index>(rows_.size());
+    const auto rows = static_cast<Index>(replayed);
     const auto first_head = [&](const std::vector<double>& of_all) -> ConstMatrix {
       return {of_all.data(), rows, dv, heads * dv};
     };
@@ -221,7 +289,7 @@ class Sampler {
   }
 
   // What a scoped cell follows, decided on this stream alone: each head bears its own part.
-  const SharedResults* decide(const Stream& stream, const PlannedCell& cell,
+  const SharedResults* decide(const Stream& stream, Index prompt, const PlannedCell& cell,
                               std::map<WorkKey, std::unique_ptr<SharedResults>>& known,
                               double& seconds) const {
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
@@ -230,7 +298,7 @@ class Sampler {
       results = std::make_unique<SharedResults>();
       const auto start = Clock::now();
       try {
-        results->add(work, ModelContext{[&](const auto& visit) { visit(stream); }, group_.prompt,
+        results->add(work, ModelContext{[&](const auto& visit) { visit(stream); }, prompt,
                                         stream.shape.tokens, kernels_});
       } catch (const CellError& error) {
         results->fail(work.key(), error.what());
@@ -248,21 +316,21 @@ class Sampler {
   const HeadCells& head_;
   const Dump& dump_;
   SharedPieces pieces_;               // of the cells to run
-  bool every_row_ = false;            // that one of them visits
   std::set<std::size_t> in_records_;  // cells of the head that records of the layer are made of
-  std::vector<Index> rows_;
-  double scale_ = 1.0;
+  std::unique_ptr<StreamData> data_;
+  Stream stream_;  // the first part of it
   double read_seconds_ = 0.0;
   double projection_seconds_ = 0.0;
   double rows_seconds_ = 0.0;
   std::size_t cells_ = 0;
+  Index tokens_ = 0;
 };
 
 }  // namespace
 
 TimedSample time_sample(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
-                        const HeadCells& head, double budget) {
-  return Sampler(plan, dumps, kernels, head).run(budget);
+                        const HeadCells& head, double budget, double memory_limit) {
+  return Sampler(plan, dumps, kernels, head).run(budget, memory_limit);
 }
 
 }  // namespace kvbench

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #include "dump/dump.hpp"
@@ -21,13 +22,16 @@ struct TimedSample {
   std::size_t cells = 0;            // that were computed
   double projection_seconds = 0.0;  // of the seconds, on its part of the layer's records
   double rows_seconds = 0.0;        // of the seconds, on writing the cells' per-row values
-  double scale = 1.0;               // pairs of a visited row and a token, all over those replayed
+  Index tokens = 0;                 // of the longest replay
 };
 
-// Reads the head's stream and replays cells spread evenly over its own, spending about `budget`
-// seconds. Of a long sequence a part of the rows is replayed (sample_rows.hpp) and scaled up. A
-// stream that cannot be read costs nothing, as in a run.
+// Replays cells spread evenly over the head's own on ever longer parts of its stream
+// (short_replay.hpp), as long as the next one probably fits into `budget` seconds; the whole head's
+// time follows from the last two. The two shortest parts are replayed whatever the budget is. Parts
+// that take more than `memory_limit` bytes are not, except the shortest. A stream that cannot be
+// read costs nothing, as in a run.
 TimedSample time_sample(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
-                        const HeadCells& head, double budget);
+                        const HeadCells& head, double budget,
+                        double memory_limit = std::numeric_limits<double>::infinity());
 
 }  // namespace kvbench

@@ -280,7 +280,9 @@ class BadInput(Folder):
         steps = (
             ("a run", DONE, "run", "--config", small, "--out", "out"),
             ("the same run again", DONE, "run", "--config", small, "--out", "out"),
-            ("a run of another sweep", DONE, "run", "--config", other, "--out", "out"),
+            ("a run of another sweep", BAD_INPUT, "run", "--config", other, "--out", "out"),
+            ("two sweeps in one folder", DONE, "run", "--config", other, "--out", "out", "--add", "--quiet"),
+            ("the first sweep again", DONE, "run", "--config", small, "--out", "out", "--add", "--quiet"),
             ("rows are asked for later", DONE, "run", "--config", rows, "--out", "out"),
             ("a shard", DONE, "run", "--config", small, "--shard", "1/2", "--out", "s1"),
             ("a merge without the other shard", INCOMPLETE, "merge", "s1", "empty", "--out", "m.json"),

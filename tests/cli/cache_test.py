@@ -223,7 +223,8 @@ class Caches(Folder):
     def test_parts_of_a_sweep_come_together_in_one_file(self):
         algorithms = [{"algorithm": "window", "params": {"budget": 24}}]
         for layer in (0, 1):
-            self.run_named("parts", algorithms, "--only", f"*/*/*/{layer}/*", output={"caches": True})
+            self.run_named("parts", algorithms, "--only", f"*/*/*/{layer}/*", "--add",
+                           output={"caches": True})
         self.run_named("whole", algorithms, output={"caches": True})
         self.assertEqual(self.caches_of("parts"), self.caches_of("whole"))
 

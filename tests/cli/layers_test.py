@@ -262,7 +262,8 @@ class Layers(Folder):
         results = self.run_layers()
         record = results["layers"][7]
         words = record["repro"].split()[1:]
-        done = kvbench(*words, "--out", self.folder / "again")
+        words[words.index("--out") + 1] = str(self.folder / "again")
+        done = kvbench(*words)
         self.assertEqual(done.returncode, DONE, done.stderr)
         again = self.results("again")
         self.assertEqual(len(again["cells"]), 2)

@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import time
 import unittest
@@ -190,28 +191,81 @@ class Resume(Folder):
         self.assertEqual(done.returncode, DONE, done.stderr)
         self.assertEqual(deterministic(results), deterministic(self.results("other")))
 
-    def test_what_a_changed_sweep_leaves_unused_is_said_and_stays(self):
+    def test_another_sweep_is_refused_and_changes_nothing(self):
         self.run_sweep()
+        before = {path: path.read_bytes() for path in (self.folder / "out").iterdir()}
+        others = {"other seeds": self.sweep(seeds=[1, 5]), "fewer cells": self.sweep(seeds=[1]),
+                  "another method": self.sweep([{"algorithm": "window", "params": {"budget": 9}}])}
+        for what, config in others.items():
+            with self.subTest(what):
+                for options in ((), ("--quiet",), ("--shard", "1/2")):
+                    done = kvbench("run", "--config", config, "--out", self.folder / "out", *options)
+                    self.assert_refused(done, "finished cells of another sweep", '"small"', "--out",
+                                        "--fresh", "--add")
+        part = ("--config", self.sweep(), "--only", "window/*/*/*/*")
+        done = kvbench("run", *part, "--out", self.folder / "out")
+        self.assert_refused(done, "has 20 finished cells of another sweep")  # exact and uniform
+        self.assertEqual({path: path.read_bytes() for path in (self.folder / "out").iterdir()}, before)
+        # Its three remedies work.
+        self.assertEqual(kvbench("run", *part, "--out", self.folder / "part").returncode, DONE)
+        self.assertEqual(kvbench("run", *part, "--out", self.folder / "out", "--add").returncode, DONE)
+        self.assertEqual(kvbench("run", *part, "--out", self.folder / "out", "--fresh").returncode,
+                         DONE)
+        self.assertEqual(deterministic(self.results()), deterministic(self.results("part")))
+
+    def test_a_sweep_without_a_file_leaves_the_other_one_s_file(self):
+        words = ("run", "--dump", self.made / "tiny.h5", "--algorithm", "window", "--out",
+                 self.folder / "out", "--budget")
+        self.assertEqual(kvbench(*words, 8).returncode, DONE)
+        before = (self.folder / "out/sweep.json").read_bytes()
+        self.assert_refused(kvbench(*words, 16), "--add")
+        self.assertEqual((self.folder / "out/sweep.json").read_bytes(), before)
+
+    def test_sweeps_of_one_folder_keep_their_results(self):
+        first = self.run_sweep()
         lines = self.journal()
-        narrow = self.sweep(seeds=[1, 5])
-        done = kvbench("run", "--config", narrow, "--out", self.folder / "out")
+        narrow = ("--config", self.sweep(seeds=[1, 5]), "--out", self.folder / "out", "--add")
+        done = kvbench("run", *narrow)
         self.assertEqual(done.returncode, DONE, done.stderr)
+        kept = self.folder / f"out/results-{first['plan']['hash'][:8]}.json"
         self.assertIn("20 cells already done", done.stderr)
         self.assertIn("8 cells of other sweeps", done.stderr)
+        self.assertIn(f"are kept as {kept}", done.stderr)
+        self.assertEqual(json.loads(kept.read_text()), first)
         self.assertEqual(self.journal()[1:len(lines)], lines[1:])
-        done = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out")
+        # The same sweep again needs no option.
+        second = self.results()
+        done = kvbench("run", *narrow[:-1])
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        done = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out", "--add")
         self.assertIn("28 cells already done", done.stderr)
+        self.assertEqual(deterministic(self.results()), deterministic(first))
+        kept = self.folder / f"out/results-{second['plan']['hash'][:8]}.json"
+        self.assertEqual(deterministic(json.loads(kept.read_text())), deterministic(second))
 
-    def test_results_that_another_sweep_replaces_are_told_of_even_under_quiet(self):
-        self.run_sweep()
-        quiet = ("run", "--out", self.folder / "out", "--quiet", "--config")
-        done = kvbench(*quiet, self.sweep())
-        self.assertEqual((done.returncode, done.stderr), (DONE, ""))
-        done = kvbench(*quiet, self.sweep(seeds=[1, 5]))
-        self.assertRegex(done.stderr, r"^kvbench: note: .*/out: .*results\.json is replaced\n$")
-        (self.folder / "out/results.json").unlink()
-        done = kvbench(*quiet, self.sweep())
-        self.assertEqual((done.returncode, done.stderr), (DONE, ""))
+    def test_a_journal_that_is_emptied_ends_a_run_and_not_the_program(self):
+        config = self.long_sweep()
+        process = self.start(config)
+        self.wait_for_lines(process, 20)
+        os.truncate(self.folder / "out/journal.jsonl", 0)
+        _, printed = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, INCOMPLETE, printed)
+        self.assertIn("another program", printed)
+        done = kvbench("run", "--config", config, "--out", self.folder / "out")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertEqual(deterministic(self.results()), self.undisturbed(config))
+
+    def test_a_number_changed_in_the_rows_is_computed_again(self):
+        self.run_sweep(output={"rows": True})
+        rows = self.folder / "out/results.rows.h5"
+        before = rows.read_bytes()
+        damaged = bytearray(before)
+        at = before.index(struct.pack("<d", 0.0) * 2)  # errors of `exact`
+        damaged[at + 6] ^= 0x40
+        rows.write_bytes(damaged)
+        done = kvbench("run", "--config", self.folder / "small.json", "--out", self.folder / "out")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertEqual(rows.read_bytes(), before)
 
     def test_the_table_of_an_unfinished_run_is_over_the_heads_that_are_whole(self):
         whole = self.run_sweep()
@@ -251,9 +305,9 @@ class Resume(Folder):
         # Also after a sweep on another dump stood in that folder.
         other = self.sweep(name="other")
         done = kvbench("run", "--config", other, "--out", self.folder / "two")
-        done = kvbench("run", "--config", config, "--out", self.folder / "two")
+        done = kvbench("run", "--config", config, "--out", self.folder / "two", "--add")
         self.assertEqual(done.returncode, DONE, done.stderr)
-        done = kvbench("run", "--config", other, "--out", self.folder / "two")
+        done = kvbench("run", "--config", other, "--out", self.folder / "two", "--add")
         self.assertEqual(done.returncode, DONE, done.stderr)
         dump.unlink()
         kvbench("synth", "gaussian", "--out", dump, "--tokens", 96, "--d", 8, "--seed", 10)

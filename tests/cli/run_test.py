@@ -5,8 +5,12 @@ import re
 import os
 import pty
 import shlex
+import shutil
+import socket
 import subprocess
+import tempfile
 import unittest
+from pathlib import Path
 
 from program import (DONE, FAILED_CELLS, PROGRAM, SHIPPED_DUMP, Folder, deterministic, kvbench,
                      strict_json)
@@ -96,39 +100,80 @@ class Run(Folder):
         self.assertEqual(seeds, {5, None})
         self.assertEqual(results["plan"]["cells"], 4 * (1 + 2 + 1))
 
-    def test_repro_runs_as_printed_from_any_folder(self):
-        results = self.run_sweep("--set", "/name=\"again\"", "--set",
-                                 "/algorithms/1/params/budget=[8, 24]")
-        cell = results["cells"][-1]
-        words = shlex.split(cell["repro"])
-        self.assertEqual(words[0], "kvbench")
-        self.assertNotIn("--out", words)
-        self.assertIn("/algorithms/1/params/budget=[8, 24]", words)
-        for place in ("elsewhere", "out"):  # the second holds the whole run's journal
-            where = self.folder / place
-            where.mkdir(exist_ok=True)
-            done = subprocess.run([PROGRAM, *words[1:]], cwd=where, capture_output=True, text=True,
-                                  check=False)
-            self.assertEqual(done.returncode, DONE, done.stderr)
-            again = strict_json((where / "results/again/results.json").read_text())
-            self.assertEqual(len(again["cells"]), 1)
-            self.assertEqual(again["cells"][0]["id"], cell["id"])
-            self.assertEqual(again["cells"][0]["errors"], cell["errors"])
-
-    def test_repro_runs_where_the_whole_sweep_ran(self):
+    def test_repro_runs_as_printed_where_the_run_was_started(self):
         config = self.sweep(name="here")
-        done = kvbench("run", "--config", config, cwd=self.folder)
-        whole = strict_json((self.folder / "results/here/results.json").read_text())
-        cell = whole["cells"][3]
-        done = subprocess.run([PROGRAM, *shlex.split(cell["repro"])[1:]], cwd=self.folder,
-                              capture_output=True, text=True, check=False)
+        sets = ("--set", "/name=\"again\"", "--set", "/algorithms/1/params/budget=[8, 24]")
+        (self.folder / "deep").mkdir()
+        for folder, out in ((self.folder, "results/again"), (self.folder / "deep", "there")):
+            with self.subTest(out):
+                into = () if out == "results/again" else ("--out", out)
+                done = kvbench("run", "--config", config, *sets, *into, cwd=folder)
+                self.assertEqual(done.returncode, DONE, done.stderr)
+                whole = (folder / out / "results.json").read_bytes()
+                cell = strict_json(whole)["cells"][-1]
+                words = shlex.split(cell["repro"])
+                relative = os.path.relpath(config, folder)
+                self.assertEqual(words[:4], ["kvbench", "run", "--config", relative])
+                self.assertIn("/algorithms/1/params/budget=[8, 24]", words)
+                done = subprocess.run([PROGRAM, *words[1:]], cwd=folder, capture_output=True,
+                                      text=True, check=False)
+                self.assertEqual(done.returncode, DONE, done.stderr)
+                again = strict_json((folder / f"repro/{cell['id'][:8]}/results.json").read_text())
+                self.assertEqual(len(again["cells"]), 1)
+                self.assertEqual(again["cells"][0]["id"], cell["id"])
+                self.assertEqual(again["cells"][0]["errors"], cell["errors"])
+                self.assertEqual((folder / out / "results.json").read_bytes(), whole)
+
+    def test_results_name_files_from_the_working_folder(self):
+        config = self.sweep(dumps=["../tiny.h5"])
+        outside = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, outside)
+        home = str(self.folder.resolve())
+        for anonymous in (False, True):
+            with self.subTest(anonymous=anonymous):
+                words = ["--anonymous"] if anonymous else []
+                done = kvbench("run", "--config", config, f"--out={self.folder}/out", "--fresh",
+                               *words, cwd=self.folder)
+                self.assertEqual(done.returncode, DONE, done.stderr)
+                results = self.results()
+                up = "" if anonymous else "../"
+                self.assertEqual(results["dumps"][0]["path"], f"{up}tiny.h5")
+                self.assertEqual(results["config"]["dumps"], [f"{up}tiny.h5"])
+                run = results["provenance"][0]
+                self.assertEqual(run["argv"][:5],
+                                 ["kvbench", "run", "--config", "small.json", "--out=out"])
+                self.assertEqual(run["host"], "" if anonymous else socket.gethostname())
+                self.assertNotIn(home, json.dumps(results))
+        # From elsewhere paths stay absolute, and an anonymous run names no folder at all.
+        environment = {**os.environ, "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "node"}
+        done = kvbench("run", "--config", config, "--out", self.folder / "out", "--fresh",
+                       "--anonymous", cwd="/", env=environment)
         self.assertEqual(done.returncode, DONE, done.stderr)
-        # Nothing of the whole run is lost: it comes back without computing.
-        done = kvbench("run", "--config", config, cwd=self.folder)
+        text = (self.folder / "out/results.json").read_text()
+        for name in (*self.folder.resolve().parts[1:-1], socket.gethostname(), "node"):
+            self.assertNotIn(f"/{name}/", text)
+            self.assertNotIn(f'"{name}"', text)
+        # What shards and merges write is as anonymous as they are.
+        done = kvbench("merge", self.folder / "out", "--out", outside / "all.json")
         self.assertEqual(done.returncode, DONE, done.stderr)
-        back = strict_json((self.folder / "results/here/results.json").read_text())
-        self.assertEqual(deterministic(back), deterministic(whole))
-        self.assertEqual(len(back["provenance"]), 1)
+        self.assertEqual(strict_json((outside / "all.json").read_text())["provenance"][0]["host"], "")
+
+    def test_a_sweep_without_a_file_has_a_folder_named_by_what_it_runs(self):
+        words = ["run", "--dump", self.made / "tiny.h5", "--algorithm", "window"]
+        names = {"window-budget-8-tiny": ["--budget", 8],
+                 "window-budget-8_16-tiny": ["--budget", "8,16"],
+                 "window-budget-memory_0.2-tiny": ["--memory", 0.2],
+                 "window-budget-8-storage-q8_0-tiny": ["--budget", 8, "--storage", "q8_0"],
+                 "window-budget-8-select.layers_0-tiny": ["--budget", 8, "--set", "select.layers=[0]"]}
+        for name, options in names.items():
+            with self.subTest(name):
+                done = kvbench(*words, *options, "--quiet", cwd=self.folder)
+                self.assertEqual(done.returncode, DONE, done.stderr)
+                self.assertTrue((self.folder / "results" / name / "results.json").is_file(),
+                                list((self.folder / "results").iterdir()))
+        done = kvbench(*words, "--budget", ",".join(map(str, range(1, 60))), "--dry-run",
+                       cwd=self.folder)
+        self.assertEqual(done.returncode, DONE, done.stderr)
 
     def test_a_run_ends_with_a_table_best_first_on_stderr(self):
         done = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out")

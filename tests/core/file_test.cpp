@@ -82,11 +82,52 @@ TEST_CASE("a file that is not committed leaves what was there, and nothing else"
   CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 1);
 }
 
+TEST_CASE("what is being written has a name of its own, and killed programs' are found by it") {
+  const Folder folder;
+  const std::string path = folder.file("a.json");
+  const std::string name = temporary_name(path);
+  CHECK(name != temporary_name(path));
+  CHECK(finished_name(name) == path);
+  CHECK(finished_name("a.json.tmp") == "a.json");  // of earlier versions
+  CHECK(finished_name("a.json").empty());
+  CHECK(finished_name("a.0123456g.tmp") == "a.0123456g");
+  CHECK(finished_name(".01234567.tmp") == ".01234567");
+  {
+    AtomicFile one(path), two(path);
+    one.write("one");
+    two.write("two");
+    two.commit();
+    CHECK(content(path) == "two");
+    one.commit();
+  }
+  CHECK(content(path) == "one");
+  for (const std::string& left : {name, path + ".tmp", folder.file("b.json.tmp")}) {
+    std::ofstream(left) << "half";
+  }
+  remove_unfinished(path);
+  CHECK_FALSE(fs::exists(name));
+  CHECK_FALSE(fs::exists(path + ".tmp"));
+  CHECK(fs::exists(path));
+  CHECK(fs::exists(folder.file("b.json.tmp")));
+}
+
+TEST_CASE("each reason not to write has its own remedy") {
+  const auto remedy = [](int code) { return write_error("a", "write", code); };
+  CHECK(remedy(ENOSPC) == "a: cannot write: No space left on device; free disk space");
+  CHECK(remedy(EACCES) ==
+        "a: cannot write: Permission denied; change its permissions, or choose another --out");
+  CHECK(remedy(ENOTDIR) == "a: cannot write: Not a directory; choose another --out");
+  CHECK(remedy(EFBIG).ends_with("(ulimit -f)"));
+  CHECK(remedy(EMFILE).ends_with("(ulimit -n)"));
+}
+
 TEST_CASE("what the system refuses says the place and the reason") {
   const Folder folder;
   CHECK_THROWS_WITH_AS(
       AtomicFile(folder.file("none/a")),
-      (folder.file("none/a.tmp") + ": cannot create: No such file or directory").c_str(), IoError);
+      (folder.file("none/a") + ": cannot create: No such file or directory; choose another --out")
+          .c_str(),
+      IoError);
   std::ofstream(folder.file("b")) << "after";
   fs::create_directories(folder.file("a/full"));
   CHECK_THROWS_AS(replace_file(folder.file("b"), folder.file("a")), IoError);

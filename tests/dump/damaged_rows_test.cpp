@@ -140,6 +140,41 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a changed number is noticed wherever it stands, and the file is set aside") {
+  const TemporaryFolder folder;
+  const std::string sound = bytes_of(small_rows_file(folder));
+  const std::string path = folder.file("results.rows.h5");
+  const double half = 0.5;
+  const std::string number(reinterpret_cast<const char*>(&half), sizeof half);
+  int numbers = 0;
+  for (std::size_t at = sound.find(number); at != std::string::npos;
+       at = sound.find(number, at + sizeof half)) {
+    ++numbers;
+    std::string bytes = sound;
+    bytes[at + static_cast<std::size_t>(numbers) % sizeof half] ^= 1;
+    write_bytes(path, bytes);
+    CHECK(says(errors_of_reading(path), {path, "checksum", "run the sweep that wrote it again"}));
+    CHECK(RowsFile(path, kColumns).was_damaged());
+  }
+  CHECK(numbers == 3 * 2 * 5 * 2);  // cells, columns, rows, query heads
+}
+
+TEST_CASE("a file without checksums, as earlier versions wrote it, is read") {
+  const TemporaryFolder folder;
+  const std::string path = small_rows_file(folder);
+  {
+    const hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kReadWrite);
+    for (const char* id : {"aa", "bb", "cc"}) {
+      hdf5::check(H5Adelete_by_name(file.get(), id, "checksum", H5P_DEFAULT));
+    }
+  }
+  CHECK(errors_of_reading(path).empty());
+  CHECK_FALSE(RowsFile(path, kColumns).was_damaged());
+  // Nor is a cell judged by a column that this program does not know.
+  const std::string of_later = small_rows_file(folder);
+  CHECK_FALSE(RowsFile(of_later, {"relative_l2"}).was_damaged());
+}
+
 TEST_CASE("a cell under several names is refused") {
   const TemporaryFolder folder;
   const std::string path = small_rows_file(folder);

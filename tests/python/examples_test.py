@@ -84,7 +84,7 @@ shown.Image = lambda path: open(path, "rb").read(8) == b"\\x89PNG\\r\\n\\x1a\\n"
             return done.stdout, Path(folder, drawn).read_text(encoding="utf-8")
 
     def test_my_method_runs_and_draws_the_figure(self):
-        said, drawn = self.run_notebook(MY_METHOD, "results/mine/forest.csv")
+        said, drawn = self.run_notebook(MY_METHOD, "results/my_method/forest.csv")
         self.assertIn("largest_keys", said)
         self.assertEqual(len(set(re.findall("largest_keys|h2o|snapkv", drawn))), 3)
 

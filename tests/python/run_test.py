@@ -67,6 +67,24 @@ class Run(unittest.TestCase):
         whole = kb.run(self.config, out=self.folder / "out", fresh=True, quiet=True, sets=layers)
         self.assertTrue(whole.complete)
 
+    def test_a_folder_belongs_to_one_sweep(self):
+        out = self.folder / "out"
+        first = kb.run(SWEEP, out=out, quiet=True).document
+        written = (out / "sweep.json").read_bytes()
+        other = {**SWEEP, "algorithms": [{"algorithm": "h2o", "params": {"budget": 48}}]}
+        with self.assertRaisesRegex(kb.Error, "finished cells of another sweep"):
+            kb.run(other, out=out, quiet=True)
+        self.assertEqual((out / "sweep.json").read_bytes(), written)
+        self.assertEqual(json.loads((out / "results.json").read_text()), first)
+        second = kb.run(other, out=out, add=True, anonymous=True, quiet=True).document
+        self.assertEqual(second["provenance"][-1]["host"], "")
+        kept = out / f"results-{first['plan']['hash'][:8]}.json"
+        self.assertEqual(json.loads(kept.read_text()), first)
+        # A folder that a refused call made is left without a sweep.
+        with self.assertRaises(kb.Error):
+            kb.run({**SWEEP, "dumps": ["none.h5"]}, out=self.folder / "new", quiet=True)
+        self.assertEqual(list((self.folder / "new").iterdir()), [])
+
     def test_failed_cells_are_results(self):
         """Finite numbers whose logits are not."""
         with h5py.File(self.folder / "large.h5", "w") as file:

@@ -7,7 +7,9 @@
 #include <filesystem>
 
 #include "results/made_results.hpp"
+#include "results/output_folder.hpp"
 #include "results/record.hpp"
+#include "results/results_file.hpp"
 
 namespace kvbench::test {
 namespace {
@@ -23,7 +25,7 @@ struct Output {
     return cell_record(plan, plan.cells[cell], made_result(error), "again");
   }
   std::unique_ptr<Journal> open(const std::string& run = "1", bool fresh = false) const {
-    return std::make_unique<Journal>(out, plan, Json{{"run", run}}, Journal::Options{fresh, {}});
+    return std::make_unique<Journal>(out, plan, Json{{"run", run}}, Journal::Options{.fresh = fresh, .shard = ""});
   }
   // A journal with the records of the first cells.
   void write(std::size_t cells) const {
@@ -221,11 +223,72 @@ TEST_CASE_FIXTURE(Output, "another plan takes over the cells that both describe,
   CHECK(open("3")->reused_cells() == 3);
 }
 
+TEST_CASE_FIXTURE(Output, "a plan that lacks finished cells of the folder is refused") {
+  write(12);
+  const std::string before = read_text(path);
+  const Plan narrower = made_plan(folder, "\"seeds\": [7]");
+  CHECK_THROWS_WITH_AS(Journal(out, narrower, Json(), {}),
+                       doctest::Contains("finished cells of another sweep, \"quick\"; choose another "
+                                         "--out, discard them by --fresh, or keep both in this "
+                                         "folder by --add"),
+                       InputError);
+  CHECK(read_text(path) == before);
+  CHECK(Journal(out, narrower, Json(), {.add = true, .shard = ""}).plan_changed());
+  CHECK(open()->reused_cells() == 12);  // the wider plan has every cell of the folder
+  CHECK_FALSE(Journal(out, plan, Json(), {.fresh = true, .shard = ""}).plan_changed());
+}
+
+TEST_CASE_FIXTURE(Output, "failed and skipped cells are nothing to lose") {
+  {
+    const auto journal = open();
+    for (std::size_t c = 0; c < plan.cells.size(); ++c) {
+      journal->append(c, failed_record(plan, plan.cells[c], "x", "again"));
+    }
+  }
+  const Plan narrower = made_plan(folder, "\"seeds\": [7]");
+  CHECK(Journal(out, narrower, Json(), {}).foreign_cells() > 0);
+}
+
+TEST_CASE_FIXTURE(Output, "results of another plan are not replaced where the journal is gone") {
+  const std::string results = out + "/results.json";
+  write(12);
+  {
+    const auto journal = open();
+    write_results(results, plan, *journal,
+                  std::vector<std::optional<GroupTiming>>(plan.groups.size()));
+  }
+  std::filesystem::remove(path);
+  const Plan narrower = made_plan(folder, "\"seeds\": [7]");
+  CHECK_THROWS_WITH_AS(Journal(out, narrower, Json(), {}),
+                       doctest::Contains("out/results.json: has "), InputError);
+  CHECK_FALSE(std::filesystem::exists(path));
+  CHECK(open()->reused_cells() == 0);  // the same plan, and a wider one, may
+  std::filesystem::remove(path);
+  CHECK_NOTHROW(Journal(out, made_plan(folder, "\"seeds\": [6, 7, 8, 9]"), Json(), {}));
+  CHECK(keep_other_results(results, plan).empty());
+  const std::string kept = keep_other_results(results, narrower);
+  CHECK(kept == out + "/results-" + plan.hash.substr(0, 8) + ".json");
+  CHECK(std::filesystem::exists(kept));
+  CHECK_FALSE(std::filesystem::exists(results));
+}
+
+TEST_CASE_FIXTURE(Output, "a journal that another program empties ends the run, not the program") {
+  write(2);
+  const auto journal = open();
+  std::filesystem::resize_file(path, 0);
+  CHECK_THROWS_WITH_AS(journal->append(2, record(2)), doctest::Contains("was truncated by another"),
+                       IoError);
+  CHECK_THROWS_AS(journal->read(0), IoError);
+  write_text(path, std::string(1 << 16, '\n'));
+  CHECK_THROWS_WITH_AS(journal->read(0), doctest::Contains("was changed by another program"),
+                       IoError);
+}
+
 TEST_CASE_FIXTURE(Output, "cells of other plans are counted once each, and lead nobody astray") {
   write(12);
   const Plan narrower = made_plan(folder, "\"seeds\": [7]");
   {
-    Journal journal(out, narrower, Json{{"run", "2"}}, {});
+    Journal journal(out, narrower, Json{{"run", "2"}}, {.add = true, .shard = ""});
     CHECK(journal.reused_cells() + journal.foreign_cells() == 12);
     CHECK(journal.foreign_cells() > 0);
     for (std::size_t c = 0; c < narrower.cells.size(); ++c) {
@@ -234,7 +297,7 @@ TEST_CASE_FIXTURE(Output, "cells of other plans are counted once each, and lead 
       }
     }
   }
-  CHECK(open("3")->reused_cells() >= 12);
+  CHECK(Journal(out, plan, Json{{"run", "3"}}, {.add = true, .shard = ""}).reused_cells() >= 12);
 }
 
 TEST_CASE_FIXTURE(Output,

@@ -4,6 +4,8 @@
 
 #include <fstream>
 
+#include "core/parallel.hpp"
+#include "run/memory_estimate.hpp"
 #include "run/small_run.hpp"
 
 namespace kvbench::test {
@@ -26,31 +28,29 @@ TEST_CASE("a long list is sampled: eight cells if there is no time for more") {
   CHECK(time_sample(run.plan, run.dumps, cpu_kernels(), head, 100.0).cells == 40);
 }
 
-// 64 tokens, half of them the prompt; what two query heads and eight cells can pay of that budget.
-double budget_of(double pairs) { return pairs * 20e-9 * 2 * 8; }
-
-TEST_CASE("where rows of the prompt are scored, decode rows are visited, and count, too") {
-  SmallRun run(entry("oracle_topk", R"("budget": [4, 8])"));
-  WorkGroup& group = run.plan.groups[0];
-  REQUIRE(group.prompt == 32);
-  group.rows.clear();
-  for (Index row = 0; row < 32; ++row) group.rows.push_back(row);
-  const HeadCells head{run.plan.cells.heads()[0], 2};
-  const auto scale = [&](double pairs) {
-    return time_sample(run.plan, run.dumps, cpu_kernels(), head, budget_of(pairs)).scale;
-  };
-  // All 64 rows: 1 + .. + 64 = 2080 pairs; of a tenth rows 5, 16, 26 and 32 to 34.
-  CHECK(scale(2081.0) == 1.0);
-  CHECK(scale(208.0) == 2080.0 / (6 + 17 + 27 + 33 + 34 + 35));
-}
-
-TEST_CASE("a method that looks at the scored rows alone is scaled by those") {
-  SmallRun run(entry("window", R"("budget": [4, 8])"));
-  const HeadCells head{run.plan.cells.heads()[0], 2};
-  REQUIRE(run.plan.groups[0].rows == std::vector<Index>{60, 61, 62, 63});
-  const TimedSample half = time_sample(run.plan, run.dumps, cpu_kernels(), head, budget_of(126.0));
-  // The last two of the first 16 decode rows, 46 and 47.
-  CHECK(half.scale == (61.0 + 62 + 63 + 64) / (47 + 48));
+TEST_CASE("a long stream is timed on its first part, as far as time and memory allow") {
+  SynthOptions options = small_synth();
+  options.tokens = 2048;
+  for (const Index query_rows : {Index{0}, Index{1024}}) {
+    CAPTURE(query_rows);
+    options.query_rows = query_rows;
+    const SmallRun run(query_rows == 0 ? entry("attention_matching", R"("budget": 0.1)")
+                                       : entry("window", R"("budget": 8)"),
+                       all_algorithms(), options);
+    const HeadCells head{run.plan.cells.heads()[0], 1};
+    const auto sample = [&](double budget, double memory) {
+      return time_sample(run.plan, run.dumps, cpu_kernels(), head, budget, memory);
+    };
+    const double enough = 1e12;
+    const double needed = estimate_memory_bytes(run.plan, run.plan.groups[0], thread_count());
+    // Whatever the machine: the two shortest parts without time, the whole with much of it.
+    CHECK(sample(1e-9, enough).tokens == 256);
+    CHECK(sample(1e9, enough).tokens == 2048);
+    CHECK(sample(1e-9, enough).seconds > 0.0);
+    CHECK(sample(1e9, 1.0).tokens == (query_rows == 0 ? 128 : 0));
+    const TimedSample half = sample(1e9, needed / 2);
+    CHECK(half.tokens == (query_rows == 0 ? 1024 : 0));  // all of the second has to be read
+  }
 }
 
 TEST_CASE("what a head adds to the records of its layer takes time, too") {

@@ -4,11 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
+#include <filesystem>
 #include <set>
 
 #include "algorithms/registry.hpp"
 #include "cli/virtual_option.hpp"
 #include "core/error.hpp"
+#include "core/hash.hpp"
 
 namespace kvbench {
 namespace {
@@ -16,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kPlace = "the command line's sweep";
-constexpr std::size_t kLongestJoinedName = 60;
+constexpr std::size_t kLongestName = 100;
 
 // Names of all parameters, each with the algorithms that have it.
 std::map<std::string, std::vector<std::string>> all_parameters() {
@@ -73,6 +76,58 @@ void add_memory(const SweepOptions& options, json& entries, ErrorList& errors) {
   }
 }
 
+// `text` as part of a sweep's name: other characters than those of names become one "_".
+std::string name_part(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const bool is_plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '-';
+    if (is_plain) {
+      out += c;
+    } else if (!out.empty() && out.back() != '_' && out.back() != '-') {
+      out += '_';
+    }
+  }
+  while (!out.empty() && out.back() == '_') out.pop_back();
+  return out;
+}
+
+std::string text_of(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// What the sweep runs: algorithms, parameters and the rest that changes its cells, and the dumps. A
+// sweep grows by its seeds, so they are not part of it.
+std::string name_of(const json& sweep, const SweepOptions& options) {
+  std::vector<std::string> parts = options.algorithms;
+  std::set<std::string> params;
+  for (const json& entry : sweep.at("algorithms")) {
+    const json given = entry.value("params", json::object());
+    for (const auto& [name, value] : given.items()) params.insert(name + "-" + text_of(value));
+  }
+  parts.insert(parts.end(), params.begin(), params.end());
+  for (const auto& [key, value] : sweep.items()) {
+    if (key == "schema_version" || key == "dumps" || key == "algorithms" || key == "seeds") continue;
+    parts.push_back(key + "-" + text_of(value));
+  }
+  for (const std::string& set : options.sets) {
+    if (set.starts_with("/seeds") || set.starts_with("seeds")) continue;
+    parts.push_back(set);
+  }
+  parts.insert(parts.end(), options.only.begin(), options.only.end());
+  for (const std::string& dump : options.dumps) {
+    parts.push_back(std::filesystem::path(dump).stem().string());
+  }
+  std::string name;
+  for (const std::string& part : parts) {
+    const std::string plain = name_part(part);
+    if (!plain.empty()) name += (name.empty() ? "" : "-") + plain;
+  }
+  if (name.find_first_not_of(".-_") != 0) name = "sweep" + name;
+  if (name.size() <= kLongestName) return name;
+  const std::string hash = hash128_hex(fmt::format("{}", fmt::join(parts, "\n"))).substr(0, 8);
+  return name.substr(0, kLongestName - hash.size() - 1) + "-" + hash;
+}
+
 json sweep_document(const SweepOptions& options) {
   ErrorList errors;
   std::set<std::string> used;
@@ -96,11 +151,9 @@ json sweep_document(const SweepOptions& options) {
   }
   if (!options.memory.empty()) add_memory(options, entries, errors);
   errors.throw_if_any();
-  std::string name = fmt::format("{}", fmt::join(options.algorithms, "-"));
-  if (name.size() > kLongestJoinedName) name = "sweep";
-  json sweep = {
-      {"schema_version", 1}, {"name", name}, {"dumps", options.dumps}, {"algorithms", entries}};
+  json sweep = {{"schema_version", 1}, {"dumps", options.dumps}, {"algorithms", entries}};
   if (!options.storage.empty()) sweep["storage"] = value_of(options.storage);
+  sweep["name"] = name_of(sweep, options);
   return sweep;
 }
 

@@ -16,6 +16,8 @@
 #include "cli/memory_option.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/file.hpp"
+#include "core/file_lock.hpp"
 #include "core/memory_limit.hpp"
 #include "dump/kept_store.hpp"
 #include "dump/rows_file.hpp"
@@ -23,6 +25,7 @@
 #include "json/file_kind.hpp"
 #include "metrics/metric_table.hpp"
 #include "output/log.hpp"
+#include "results/output_folder.hpp"
 #include "results/results_file.hpp"
 #include "run/cache_files.hpp"
 #include "run/memory_estimate.hpp"
@@ -36,6 +39,7 @@ namespace fs = std::filesystem;
 struct MergeOptions {
   std::vector<std::string> folders;
   std::string out;
+  bool no_lock = false;
   std::uint64_t memory_limit = 0;
   const std::vector<AlgorithmDescription>* algorithms = nullptr;
 };
@@ -43,7 +47,8 @@ struct MergeOptions {
 constexpr const char* kMergeFooter =
     R"(Reads journal.jsonl, and results.rows.h5 where the sweep keeps per-row values, of each folder, and
 writes what one run of the whole sweep would have written; the dumps are not needed. FILE is put into
-place at once; per-row values go next to it, to results.rows.h5 for results.json. Journals of other
+place at once; per-row values go next to it, to results.rows.h5 for results.json. Merges into one FILE
+take turns. A FILE of another sweep and a folder in which a run works are refused. Journals of other
 plans, also of the same sweep on another device, are refused. While cells are missing FILE is marked
 incomplete, stderr lists them, and the exit code is 5: finish those shards, then merge again.
 
@@ -180,7 +185,7 @@ std::size_t merge_caches(const MergedJournals& merged, const std::string& folder
   }
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw IoError(folder + ": cannot create the folder: " + error.message());
+  if (error) throw IoError(write_error(folder, "create the folder", error.value()));
   write_cache_files(folder, files,
                     [&](const std::string& id) { return (*store_of(id))->read(id); });
   if (lost > 0) log_text("kvbench: {} finished cells are in no cache file\n", lost);
@@ -195,26 +200,57 @@ void refuse_folder(const std::string& out) {
   }
 }
 
-void make_folder_of(const std::string& out) {
-  std::error_code error;
-  const fs::path folder = fs::absolute(out).parent_path();
-  fs::create_directories(folder, error);
-  if (error) {
-    throw IoError(folder.string() + ": cannot create the output folder: " + error.message());
+// What a merge writes, locked for it. Its folder is made, and removed again if nothing was written.
+class Target {
+ public:
+  Target(const std::string& out, bool no_lock) : folder_(fs::absolute(out).parent_path()) {
+    std::error_code error;
+    for (fs::path each = folder_; !fs::exists(each, error); each = each.parent_path()) {
+      made_.push_back(each);
+    }
+    fs::create_directories(folder_, error);
+    if (error) {
+      throw IoError(write_error(folder_.string(), "create the output folder", error.value()));
+    }
+    file_ = lock_written_file(out, no_lock, [&] {
+      log_text("kvbench: another merge writes {}; waiting for it\n", out);
+    });
+    // Runs lock their folder; others than those of runs stay without that lock's file.
+    if (fs::exists(folder_ / "journal.jsonl", error)) run_ = lock_run_folder(folder_, no_lock);
+    remove_unfinished(out);
+    remove_unfinished(rows_path(out));
   }
-}
+  ~Target() {
+    file_.reset();
+    std::error_code not_empty;
+    for (const fs::path& each : made_) fs::remove(each, not_empty);
+  }
+  Target(const Target&) = delete;
+  Target& operator=(const Target&) = delete;
+
+ private:
+  fs::path folder_;
+  std::vector<fs::path> made_;  // the innermost first
+  std::unique_ptr<FileLock> file_, run_;
+};
+
+constexpr const char* kOtherSweep = "choose another --out, or remove the file first";
 
 int merge(const MergeOptions& options) {
   std::optional<MergedJournals> journals;
   ErrorList errors;
-  const auto memory_limit =
-      static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
-  errors.gather([&] { journals.emplace(options.folders, *options.algorithms, memory_limit); });
   errors.gather([&] {
     refuse_folder(options.out);
     refuse_to_replace(options.out, WrittenKind::kResults);
   });
+  // Journals are read under the lock: of two merges the later one has what the earlier one had.
+  std::optional<Target> target;
+  if (errors.none()) errors.gather([&] { target.emplace(options.out, options.no_lock); });
+  const auto memory_limit =
+      static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
+  errors.gather([&] { journals.emplace(options.folders, *options.algorithms, memory_limit); });
   if (journals) {
+    errors.gather([&] { refuse_other_results(options.out, journals->plan(), kOtherSweep); });
     errors.gather([&] { check_results_limit(journals->plan(), memory_limit); });
     errors.gather([&] {
       if (journals->plan().keep_rows) refuse_to_replace(rows_path(options.out), WrittenKind::kHdf5);
@@ -225,7 +261,6 @@ int merge(const MergeOptions& options) {
   if (merged.damaged_lines() > 0) {
     log_text("kvbench: {} damaged journal lines are ignored\n", merged.damaged_lines());
   }
-  make_folder_of(options.out);
   if (!merged.differing_builds().empty()) {
     std::string names;
     for (const std::string& name : merged.differing_builds()) {
@@ -275,6 +310,9 @@ Command add_merge(CLI::App& app, const std::vector<AlgorithmDescription>& algori
       ->type_name("FILE")
       ->required();
   add_memory_limit(*command, options->memory_limit);
+  command->add_flag("--no-lock", options->no_lock,
+                    "Go on where the file system of FILE cannot lock files; you must then make sure "
+                    "that no other merge or run writes there");
   command->footer(kMergeFooter);
   return {command, [options] { return merge(*options); }};
 }

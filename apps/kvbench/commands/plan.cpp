@@ -10,18 +10,22 @@
 #include <vector>
 
 #include "cli/device_option.hpp"
+#include "cli/memory_option.hpp"
 #include "cli/sweep_options.hpp"
 #include "cli/threads_option.hpp"
 #include "commands.hpp"
 #include "commands/show_plan.hpp"
+#include "core/error.hpp"
 #include "core/memory_limit.hpp"
 #include "core/parallel.hpp"
 #include "exit_codes.hpp"
 #include "output/log.hpp"
 #include "output/plan_report.hpp"
 #include "run/cost_estimate.hpp"
+#include "run/memory_estimate.hpp"
 #include "run/open_dumps.hpp"
 #include "run/shard_selection.hpp"
+#include "sweep/budget_notes.hpp"
 #include "sweep/config.hpp"
 #include "sweep/row_notes.hpp"
 
@@ -30,8 +34,8 @@ namespace {
 
 constexpr const char* kPlanFooter =
     R"(Memory is what the run needs at most: the plan, and one KV head at a time or, at the end, the summary of
-results.json. Time is estimated: a few cells are timed for at most two seconds and the rest extrapolated, for this
-machine, these dumps and its present load; writing per-row values (output.rows) is not part of it.
+results.json. Time is estimated: a few cells are timed on the first part of a long sequence for about two
+seconds and the rest is extrapolated, for this machine, these dumps and its present load; writing per-row values (output.rows) is not part of it.
 Multiply-adds are an upper bound, the same on every machine; --shard distributes the KV heads by them.
 Nothing is written.
 
@@ -44,7 +48,7 @@ Examples:
 // Time budget of the cost estimate: the first, less what was spent before, but no less than the
 // second.
 constexpr double kMostTrialSeconds = 2.0;
-constexpr double kLeastTrialSeconds = 0.5;
+constexpr double kLeastTrialSeconds = 1.0;
 
 }  // namespace
 
@@ -57,15 +61,22 @@ int show_plan(const PlanOptions& options) {
       config, {.memory_limit = options.memory_limit, .allow_virtual = options.sweep.allow_virtual});
   log_notes(dumps.notes);
   device.suit(dumps.planned);
-  const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(),
-                              options.memory_limit > 0 ? static_cast<double>(options.memory_limit)
-                                                       : static_cast<double>(usable_memory()));
+  const auto memory_limit =
+      static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
+  const Plan plan =
+      make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(), memory_limit);
   log_notes(notes_of_rows(plan));
+  log_notes(notes_of_budgets(plan));
   const ShardSelection selection = select_shard(plan, options.shard);
+  try {
+    check_memory_limit(plan, selection.groups, thread_count(), memory_limit);
+  } catch (const InputError& error) {  // a run would end so; a plan says what it needs
+    log_notes(error.messages());
+  }
   const std::chrono::duration<double> opened = std::chrono::steady_clock::now() - start;
   CostEstimate cost =
       estimate_cost(plan, dumps.dumps, device.kernels(), selection,
-                    std::max(kMostTrialSeconds - opened.count(), kLeastTrialSeconds));
+                    std::max(kMostTrialSeconds - opened.count(), kLeastTrialSeconds), memory_limit);
   cost.start_seconds = opened.count();
   const PlanReport report(plan, selection, cost, thread_count());
   if (options.json) {
@@ -83,6 +94,7 @@ Command add_plan(CLI::App& app) {
   add_device_option(*command, options->device);
   add_shard_option(*command, options->shard);
   add_threads_option(*command, options->threads);
+  add_memory_limit(*command, options->memory_limit);
   command->add_flag("--json", options->json, "One JSON document, with every cell's id and path");
   command->footer(kPlanFooter);
   return {command, [options] { return show_plan(*options); }};

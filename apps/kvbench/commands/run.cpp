@@ -16,11 +16,13 @@
 #include "cli/sweep_options.hpp"
 #include "cli/threads_option.hpp"
 #include "commands.hpp"
+#include "commands/repro.hpp"
 #include "commands/show_plan.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/memory_limit.hpp"
 #include "core/parallel.hpp"
+#include "core/portable_path.hpp"
 #include "dump/kept_store.hpp"
 #include "dump/rows_file.hpp"
 #include "exit_codes.hpp"
@@ -33,6 +35,7 @@
 #include "output/results_table.hpp"
 #include "output/run_reasons.hpp"
 #include "results/journal.hpp"
+#include "results/output_folder.hpp"
 #include "results/provenance.hpp"
 #include "results/results_file.hpp"
 #include "run/cache_files.hpp"
@@ -41,6 +44,7 @@
 #include "run/memory_estimate.hpp"
 #include "run/open_dumps.hpp"
 #include "run/shard_selection.hpp"
+#include "sweep/budget_notes.hpp"
 #include "sweep/config.hpp"
 #include "sweep/plan.hpp"
 #include "sweep/row_notes.hpp"
@@ -55,6 +59,8 @@ struct RunOptions {
   int threads = 0;
   std::string shard;
   bool fresh = false;
+  bool add = false;
+  bool anonymous = false;
   bool retry_failed = false;
   bool no_lock = false;
   std::uint64_t memory_limit = 0;
@@ -67,14 +73,16 @@ struct RunOptions {
 
 constexpr const char* kRunFooter =
     R"(DIR gets journal.jsonl (one line per finished cell), results.json, written when the run ends,
-results.rows.h5 if the sweep asks for per-row values, and sweep.json if the sweep is given without a file;
-results.json has only the cells of the last
-sweep and replaces an earlier one. A run that was interrupted or killed resumes when the same
-command is given again. Ctrl-C, SIGTERM and the end of its terminal stop it within seconds, with only
-cells in progress lost, and results.json is still written, which takes longer for many cells. A second Ctrl-C
+results.rows.h5 if the sweep asks for per-row values, and sweep.json if the sweep is given without a file.
+DIR belongs to one sweep, which may grow (more seeds, settings, layers): a run that lacks finished cells of
+DIR is refused, and --out, --fresh or --add decide. With --add the cells that both have are reused, results.json
+is that of the last sweep, and an earlier one is kept as results-HASH.json; HASH is of its plan.
+A run that was interrupted or killed resumes when the same command is given again. Ctrl-C, SIGTERM and the
+end of its terminal stop it within seconds, with only cells in progress lost, and results.json is still written, which takes longer for many cells. A second Ctrl-C
 kills at once. With --shard i/n each part needs a DIR of its own, and its results.json stays
 incomplete; `kvbench merge` joins the parts. The summary table goes to stderr and covers the KV heads
 that are complete; results.json is the data.
+results.json names files as they are written from the working folder; --anonymous leaves out more.
 DIR is locked while a run writes to it. If its file system cannot lock files (some Lustre and NFS
 mounts), give --no-lock, and start no second run into DIR: its lines would mix with the first one's.
 
@@ -85,75 +93,14 @@ Examples:
   kvbench run --config configs/quick.json --out quick-4 --threads 4 --memory-limit 8GiB
   kvbench run --dump data/smollm2-constitution.h5 --algorithm h2o --budget 256,512 --out h2o)";
 
-// How a word is written on a POSIX shell's command line, in UTF-8 whatever its bytes are: others
-// are made by printf.
-std::string shell_word(const std::string& word) {
-  if (!is_utf8(word)) {
-    std::string escaped;
-    for (const char c : word) {
-      const auto byte = static_cast<unsigned char>(c);
-      const bool as_it_is = std::isalnum(byte) != 0 || c == '/' || c == '.' || c == '-';
-      escaped += as_it_is ? std::string(1, c) : fmt::format("\\0{:03o}", byte);
-    }
-    return "\"$(printf %b '" + escaped + "')\"";
+// The sweep as it was resolved, if it was given without a file; its paths start at its folder.
+void write_sweep(const Plan& plan, const std::string& folder) {
+  nlohmann::json sweep = plan.config;
+  for (nlohmann::json& dump : sweep["dumps"]) {
+    dump = portable_path(dump.get<std::string>(), folder);
   }
-  const auto is_plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string_view("_-./=:,+@%").find(static_cast<char>(c)) != std::string_view::npos;
-  };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
-// A string of Python.
-std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-}
-
-// Of a cell of a method that the program does not know, in Python.
-std::string python_repro_of(const RunOptions& options, const std::string& config,
-                            const PlannedCell& cell, const std::vector<std::string>& ids) {
-  const std::string only = ids.size() == 1 ? quoted(ids.front()) : nlohmann::json(ids).dump();
-  std::string call = fmt::format("kb.run({}, out=\"repro\", only={}, methods=[{}]", quoted(config),
-                                 only, cell.algorithm->title);
-  if (options.sweep.has_file() && !options.sweep.sets.empty()) {
-    call += ", sets=" + nlohmann::json(options.sweep.sets).dump();
-  }
-  if (options.sweep.allow_virtual) call += ", allow_virtual=True";
-  return call + ")";
-}
-
-// `folder`: where sweep.json lies if the sweep came from no file. `ids`: of cells that differ from
-// `cell` at most in the KV head.
-std::string repro_of(const RunOptions& options, const std::string& folder, const PlannedCell& cell,
-                     const std::vector<std::string>& ids) {
-  const bool has_file = options.sweep.has_file();
-  const std::filesystem::path config =
-      std::filesystem::absolute(has_file ? options.sweep.config : folder + "/sweep.json");
-  if (find_algorithm(cell.algorithm->id) == nullptr) {
-    return python_repro_of(options, config.lexically_normal().string(), cell, ids);
-  }
-  std::string line = "kvbench run --config " + shell_word(config.lexically_normal().string());
-  for (const std::string& id : ids) line += " --only " + id;
-  if (options.sweep.allow_virtual) line += " --allow-virtual";
-  if (!has_file) return line;  // what --set changed stands in sweep.json
-  for (const std::string& set : options.sweep.sets) line += " --set " + shell_word(set);
-  return line;
-}
-
-std::string repro_of(const RunOptions& options, const std::string& folder, const Plan& plan,
-                     const PlannedLayerRecord& layer) {
-  std::vector<std::string> ids;
-  for (const std::size_t c : layer.cells) ids.push_back(plan.cells[c].id);
-  return repro_of(options, folder, plan.cells[layer.cells.front()], ids);
-}
-
-// The sweep as it was resolved, if it was given without a file.
-void write_sweep(const Plan& plan, const std::string& path) {
-  AtomicFile file(path);
-  file.write(plan.config.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  AtomicFile file(folder + "/sweep.json");
+  file.write(sweep.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   file.commit();
 }
 
@@ -163,10 +110,7 @@ void remove_earlier_results(const std::string& folder) {
   for (const char* name : {"/results.json", "/results.rows.h5", "/results.rows.h5.journal"}) {
     std::error_code error;
     std::filesystem::remove(folder + name, error);
-    if (error) {
-      throw InputError(folder + name + ": cannot remove: " + error.message() +
-                       "; choose another --out");
-    }
+    if (error) throw IoError(write_error(folder + name, "remove", error.value()));
   }
 }
 
@@ -193,20 +137,23 @@ void warn_of_damaged_rows(const RowsFile& rows, const std::string& path) {
 
 void warn_of_unreadable_caches(const KeptStore& caches) {
   for (const std::string& message : caches.unreadable()) {
-    log_text("kvbench: warning: {}; what cells kept in it is computed again\n", message);
+    log_text("kvbench: warning: {}; the cells stored there are computed again\n", message);
   }
 }
 
-// That the results.json of another sweep is replaced is reported even with --quiet.
-void log_reused_folder(const Journal& journal, const std::string& folder,
-                       const std::string& results, bool quiet) {
-  std::error_code ignored;
-  const bool replaces = std::filesystem::exists(results, ignored);
-  if (!journal.plan_changed() || (quiet && !replaces)) return;
-  log_text(
-      "kvbench: note: {}: was started by a different sweep (or --only/--set); cells common to both "
-      "are reused{}\n",
-      folder, replaces ? ", results.json is replaced" : "");
+// What killed runs left of the files that this run writes; its lock keeps others from them.
+void remove_unfinished_files(const std::string& folder) {
+  for (const char* name : {"journal.jsonl", "sweep.json", "results.json", "results.rows.h5"}) {
+    remove_unfinished(folder + "/" + name);
+  }
+}
+
+void log_reused_folder(const Journal& journal, const std::string& folder, const std::string& kept) {
+  if (!kept.empty()) {
+    log_text("kvbench: note: the results of the earlier sweep are kept as {}\n", kept);
+  } else if (journal.plan_changed()) {
+    log_text("kvbench: note: {}: the sweep has changed; its finished cells are reused\n", folder);
+  }
 }
 
 // Finished cells that are to be computed again, by what makes them so.
@@ -320,7 +267,7 @@ int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan&
       log_text("`kvbench plan` of the same sweep lists why cells were skipped\n");
   }
   if (outcome.ok + outcome.failed + outcome.missing == 0 && outcome.skipped > 0) {
-    log_text("kvbench: nothing was computed, every cell was skipped; `kvbench plan` lists which\n");
+    log_text("kvbench: warning: nothing was computed, every cell was skipped:\n");
     log_skips(plan, selection);
   }
   if (outcome.failed > 0) log_failures(plan, journal);
@@ -370,8 +317,22 @@ Json provenance_of(const RunOptions& options, const ComputeDevice& device) {
   return out;
 }
 
-int run(const RunOptions& options) {
+// As many threads as are asked for, or as the system gives.
+void start_threads_for(const RunOptions& options) {
   if (options.threads > 0) set_thread_count(options.threads);
+  const int wanted = thread_count();
+  const int started = start_threads();
+  if (started == wanted) return;
+  set_thread_count(started);
+  log_text(
+      "kvbench: warning: the system starts {} of {} threads, and the run goes on with those; raise "
+      "the limit on processes (ulimit -u, pids.max of a container) or address space (ulimit -v) "
+      "for more\n",
+      started, wanted);
+}
+
+int run(const RunOptions& options) {
+  start_threads_for(options);
   ComputeDevice device(options.device);
   SweepConfig config = read_sweep_options(options.sweep, *options.algorithms);
   OpenDumps dumps = open_dumps(
@@ -382,7 +343,10 @@ int run(const RunOptions& options) {
       static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
   const Plan plan =
       make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(), memory_limit);
-  if (!options.quiet) log_notes(notes_of_rows(plan));
+  if (!options.quiet) {
+    log_notes(notes_of_rows(plan));
+    log_notes(notes_of_budgets(plan));
+  }
   const ShardSelection selection = select_shard(plan, options.shard);
   if (!options.print.empty()) require_one_setting(plan, options.print);
   check_memory_limit(plan, selection.groups, thread_count(), memory_limit);
@@ -393,13 +357,17 @@ int run(const RunOptions& options) {
   refuse_to_replace(results, WrittenKind::kResults);
   Journal journal(folder, plan, provenance_of(options, device),
                   {.fresh = options.fresh,
+                   .add = options.add,
                    .shard = selection.shard.is_whole() ? "" : selection.shard.text(),
+                   .anonymous = options.anonymous,
                    .no_lock = options.no_lock});
+  remove_unfinished_files(folder);
+  const std::string kept = options.add ? keep_other_results(results, plan) : "";
   if (options.fresh) {
     refuse_to_remove_caches(plan, folder);
     remove_earlier_results(folder);
   }
-  if (!options.sweep.has_file()) write_sweep(plan, folder + "/sweep.json");
+  if (!options.sweep.has_file()) write_sweep(plan, folder);
   std::unique_ptr<RowsFile> rows;
   if (plan.keep_rows) {
     const std::string path = folder + "/results.rows.h5";
@@ -423,16 +391,17 @@ int run(const RunOptions& options) {
       .rows = rows.get(),
       .caches = caches.get(),
       .selection = selection,
-      .repro =
-          [&](const PlannedCell& cell) {
-            return repro_of(options, folder, cell, {cell.id.text()});
-          },
+      .repro = [&](const PlannedCell& cell) { return repro_of(options.sweep, folder, cell); },
       .retry_failed = options.retry_failed,
       .layer_repro =
-          [&](const PlannedLayerRecord& layer) { return repro_of(options, folder, plan, layer); },
+          [&](const PlannedLayerRecord& layer) {
+            return repro_of(options.sweep, folder, plan, layer);
+          },
       .memory_limit = memory_limit};
-  log_reused_folder(journal, folder, results, options.quiet);
-  if (!options.quiet) log_start(execution, folder);
+  if (!options.quiet) {
+    log_reused_folder(journal, folder, kept);
+    log_start(execution, folder);
+  }
   work_has_begun = true;
   Progress progress(options.quiet);
   const auto timing = execute(execution, progress, StopSignals::stop());
@@ -467,12 +436,19 @@ Command add_run(CLI::App& app, std::vector<std::string> argv,
   add_device_option(*command, options->device);
   add_threads_option(*command, options->threads);
   CLI::Option* shard = add_shard_option(*command, options->shard);
-  command->add_flag("--fresh", options->fresh, "Start over: discard the cells in the folder");
+  CLI::Option* fresh =
+      command->add_flag("--fresh", options->fresh, "Start over: discard the cells in the folder");
+  command
+      ->add_flag("--add", options->add,
+                 "Go on in the folder of another sweep; its results are kept as results-HASH.json")
+      ->excludes(fresh);
   command->add_flag("--retry-failed", options->retry_failed, "Compute failed cells once more");
   add_memory_limit(*command, options->memory_limit);
   command->add_flag("--no-lock", options->no_lock,
-                    "Go on where the file system of DIR cannot lock files; that no other run "
-                    "writes there is then yours to see to");
+                    "Go on where the file system of DIR cannot lock files; you must then make sure "
+                    "that no other run writes there");
+  command->add_flag("--anonymous", options->anonymous,
+                    "Leave host, scheduler and the folders of paths out of results.json");
   command->add_flag("--quiet", options->quiet,
                     "No progress and no table; errors and warnings are still printed");
   command

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -84,9 +85,10 @@ def _found_from_here(entry: Any) -> Any:
     return {**entry, "params": {**params, "file": _absolute(params["file"])}}
 
 
-def _written(sweep: dict[str, Any], out: Path) -> Path:
+@contextmanager
+def _written(sweep: dict[str, Any], out: Path) -> Iterator[Path]:
     """The sweep as a file next to its results; paths of dumps and cache files start at the working
-    folder."""
+    folder. If the run is refused, the file is again what it was."""
     document = {"schema_version": 1, "name": out.name, **sweep}
     if isinstance(document.get("dumps"), (list, tuple)):
         document["dumps"] = _absolute(document["dumps"])
@@ -94,8 +96,16 @@ def _written(sweep: dict[str, Any], out: Path) -> Path:
         document["algorithms"] = [_found_from_here(entry) for entry in document["algorithms"]]
     out.mkdir(parents=True, exist_ok=True)
     path = out / "sweep.json"
+    before = path.read_bytes() if path.exists() else None
     path.write_text(json.dumps(document, indent=1, default=plain) + "\n", encoding="utf-8")
-    return path
+    try:
+        yield path
+    except _core.Error:
+        if before is None:
+            path.unlink()
+        else:
+            path.write_bytes(before)
+        raise
 
 
 def run(
@@ -109,6 +119,8 @@ def run(
     threads: int | None = None,
     memory_limit: int | None = None,
     fresh: bool = False,
+    add: bool = False,
+    anonymous: bool = False,
     retry_failed: bool = False,
     allow_virtual: bool = False,
     quiet: bool = False,
@@ -120,7 +132,9 @@ def run(
     dumps and files of `given` relative to the working folder), which is then written to
     OUT/sweep.json. The journal in `out` makes it resumable: the same call goes on after an
     interruption (Ctrl-C ends it within seconds, as KeyboardInterrupt) and returns at once if
-    nothing is left to do. Progress and the table of results go to stderr, unless `quiet`.
+    nothing is left to do. A folder belongs to one sweep, which may grow: a run that lacks finished
+    cells of `out` is refused, unless `fresh` or `add` is set. Progress and the table of results go
+    to stderr, unless `quiet`.
 
     `methods`: classes made with kvbench.method, which the sweep names by id like algorithms; their
     fields are the parameters, and axes. They run in this thread, one at a time, while other cells
@@ -128,15 +142,16 @@ def run(
 
     `sets`: "POINTER=VALUE" changes of the sweep. `only`: globs of cells. `shard`: "2/3". `device`:
     "cpu", "cuda" or "auto". `threads`: default all. `memory_limit`: bytes. `fresh`: discards what
-    the folder holds. `retry_failed`: computes failed cells again.
+    the folder holds. `add`: goes on in the folder of another sweep, whose results are kept as
+    results-HASH.json. `anonymous`: leaves host and folders out of the results. `retry_failed`:
+    computes failed cells again.
 
     Raises kvbench.Error for errors of the sweep, its dumps or the folder (nothing was computed) and
     OSError where the folder cannot be written. Cells that failed raise nothing: their records say
     why.
     """
     folder = Path(out)
-    config = _written(sweep, folder) if isinstance(sweep, dict) else Path(sweep)
-    words = ["run", "--config", str(config), "--out", str(folder), "--device", device]
+    words = ["--out", str(folder), "--device", device]
     for option, values in (("--set", sets), ("--only", only)):
         for value in [values] if isinstance(values, str) else values:
             words += [option, value]
@@ -149,14 +164,19 @@ def run(
             words += [option, str(number(given))]
     for option, wanted in (
         ("--fresh", fresh),
+        ("--add", add),
+        ("--anonymous", anonymous),
         ("--retry-failed", retry_failed),
         ("--allow-virtual", allow_virtual),
         ("--quiet", quiet),
     ):
         if wanted:
             words.append(option)
+    file = _written(sweep, folder) if isinstance(sweep, dict) else nullcontext(Path(sweep))
     try:
-        code = _core.run(words, method_tables("kvbench.run", methods))
+        with file as config:
+            tables = method_tables("kvbench.run", methods)
+            code = _core.run(["run", "--config", str(config), *words], tables)
     except _core.Error as error:
         unknown = re.search(r"unknown algorithm (\w+)", str(error))
         names = classes_called(unknown[1]) if unknown else ""
@@ -166,7 +186,7 @@ def run(
             f"kvbench.run: {unknown[1]} is a method of this program; give methods=[{names}]"
         ) from error
     if code not in _DONE:
-        raise RuntimeError(f"kvbench run ended with exit code {code}; what it printed says why")
+        raise RuntimeError(f"{folder}: cells are missing; call kvbench.run again to resume")
     return Results(folder / "results.json")
 
 
@@ -185,5 +205,5 @@ def merge(
     words = ["merge", *(os.fspath(folder) for folder in folders), "--out", os.fspath(out)]
     code = _core.run(words, method_tables("kvbench.merge", methods))
     if code not in _DONE:
-        raise RuntimeError(f"kvbench merge ended with exit code {code}; what it printed says why")
+        raise RuntimeError(f"{out}: cells are missing; finish their shards, then merge again")
     return Results(out)
