@@ -1,6 +1,7 @@
 // A promised epsilon that an answer without any method reaches too promises nothing.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <variant>
@@ -13,14 +14,16 @@
 namespace kvbench::test {
 namespace {
 
-// `derived.vacuous` of subgen with radius 0, and whatever else is given.
-bool is_vacuous(const Stream& stream, const Given& given, const std::vector<Index>& rows) {
+// `derived` of subgen with radius 0, and whatever else is given.
+Derived derived_of(const Stream& stream, const Given& given, const std::vector<Index>& rows) {
   const AlgorithmDescription& algorithm = algorithm_named("subgen");
   Given all = {{"delta", number(0.0)}};
   all.insert(all.end(), given.begin(), given.end());
-  const CellResult cell =
-      replay_one(stream, rows.front(), algorithm, params_for(algorithm, all), 0, rows);
-  for (const auto& [name, value] : cell.derived) {
+  return replay_one(stream, rows.front(), algorithm, params_for(algorithm, all), 0, rows).derived;
+}
+
+bool is_vacuous(const Stream& stream, const Given& given, const std::vector<Index>& rows) {
+  for (const auto& [name, value] : derived_of(stream, given, rows)) {
     if (name == "vacuous") return std::get<bool>(value);
   }
   FAIL("no derived.vacuous");
@@ -64,6 +67,41 @@ TEST_CASE("where the mean value is the answer, no promise says anything") {
   CHECK(is_vacuous(owned->stream, {{"epsilon", number(1.0)}}, {3999}));
   // Without row n - 1, of which the theorem speaks, only the sizes are known.
   CHECK(!is_vacuous(owned->stream, {{"epsilon", number(1.0)}}, {3998}));
+}
+
+TEST_CASE("a promise is vacuous where one query head's trivial answer reaches it, in any order") {
+  // Of values 1 and 0 by turns, head 0 sees all alike, so that the mean value is its answer, and
+  // head 1 the last alone but for e^-40: both trivial answers are far from it.
+  Rows keys(4000, {0.0});
+  Rows values(4000, {0.0});
+  for (std::size_t j = 0; j < values.size(); j += 2) values[j] = {1.0};
+  keys.back() = {1.0};
+  values.back() = {1.0};
+  const Rows even(4000, {0.0});
+  const Rows last(4000, {40.0});
+  const auto one = stream_of(keys, values, {even, last});
+  const auto other = stream_of(keys, values, {last, even});
+  const Given epsilon = {{"epsilon", number(0.7)}};
+  CHECK(is_vacuous(one->stream, epsilon, {3999}));
+  CHECK(is_vacuous(other->stream, epsilon, {3999}));
+}
+
+TEST_CASE("draws that the theorem is not proved for promise nothing, and say so") {
+  const auto owned = one_in_eight();
+  for (const char* sampling : {"uniform", "k2", "v1", "v2"}) {
+    CAPTURE(sampling);
+    const bool proved = std::string(sampling) == "v2";
+    const Given given = {{"epsilon", number(0.7)}, {"sampling", Value{std::string(sampling)}}};
+    CHECK(is_vacuous(owned->stream, given, {3999}) == !proved);
+    const Derived derived = derived_of(owned->stream, given, {3999});
+    int said = 0;
+    for (const auto& [name, value] : derived) {
+      if (name == "promised_epsilon_spectral") CHECK(std::isnan(std::get<double>(value)) == !proved);
+      if (name == "epsilon_effective") CHECK(std::isnan(std::get<double>(value)) == !proved);
+      if (name == "no_promise") ++said;
+    }
+    CHECK(said == (proved ? 0 : 1));
+  }
 }
 
 TEST_CASE("without an epsilon nothing was promised") {
