@@ -106,14 +106,16 @@ std::vector<Metric> metric_rows() {
        .definition = "||z - a||_1 / ||a||_1 per row and query head",
        .of_row = [](Scored s) { return ratio(s.error_l1, s.exact_l1); }},
       {.path = "errors.epsilon_spectral",
-       .definition = "||z - a|| / (||p||_2 ||V_i||_op)",
+       .definition =
+           "||z - a|| / (||p||_2 ||V_i||_op); last: the largest over query heads at row n - 1",
        .source = "SubGen eq. 3",
        .of_row =
            [](Scored s) { return ratio(s.error_norm, s.probability_norm * s.value_spectral); },
        .over_rows = OverRows::kDistributionAndLast,
        .column = "epsilon_spectral"},
       {.path = "errors.epsilon_frobenius",
-       .definition = "||z - a|| / (||p||_2 ||V_i||_F)",
+       .definition =
+           "||z - a|| / (||p||_2 ||V_i||_F); last: the largest over query heads at row n - 1",
        .source = "BalanceKV eq. 2",
        .of_row =
            [](Scored s) { return ratio(s.error_norm, s.probability_norm * s.value_frobenius); },
