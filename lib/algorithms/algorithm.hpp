@@ -83,10 +83,10 @@ struct Counters {
   Index clamped = 0;
 };
 
-// What a theorem promises of a cell: that `metric`, at row n - 1 and query head 0, is at most
+// What a theorem promises of a cell: that `metric`, at row n - 1 and each query head, is at most
 // epsilon.
 struct Promise {
-  std::string metric;             // as results name it, "errors.epsilon_spectral.last"
+  std::string metric;             // its path, "errors.epsilon_spectral"
   std::optional<double> epsilon;  // none: sizes were given, and nothing is promised
   bool vacuous = false;           // by its sizes alone
 };

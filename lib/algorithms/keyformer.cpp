@@ -145,7 +145,7 @@ std::optional<std::string> reason_to_skip_keyformer(const Parameters& p, const S
   }
   if (whole_model(p) && shape.slides()) {
     return "scope: model keeps one set in all layers, and a layer of the scope has a sliding "
-           "window";
+           "window; list the layers without one in select.layers";
   }
   const Scoring rule = scoring(p, shape.tokens, prompt);
   const double last_tau =

@@ -122,13 +122,10 @@ class Loki final : public Algorithm {
       labels_.insert(labels_.end(), label.begin(), label.end());
     }
     const Index seen = last - stream_.shape.first_visible(last - 1);  // by the newest row
-    const Index numbers = p_.rank * seen;
-    if (p_.basis != Basis::kChannels) {
-      sketch_.lookup = {.read_key_numbers = numbers};  // keys may be kept in the basis
-    } else {
+    if (p_.basis == Basis::kChannels) {
       // Few bits stand between the least and the largest number of a token, 16 bits each.
       const Index ends = p_.label_bits == kLabelBits ? 32 * seen : 0;
-      const Index bits = p_.label_bits * numbers + ends;
+      const Index bits = p_.label_bits * p_.rank * seen + ends;
       sketch_.lookup = {.held_bits = bits, .read_bits = bits};
     }
   }
@@ -143,6 +140,10 @@ class Loki final : public Algorithm {
         [&](const Vector& scores, std::int16_t head) {
           read_exactly(chosen(scores, row.lo), head, sketch_);
         });
+    if (p_.basis == Basis::kChannels) return;
+    // Keys may be kept in the basis; those that are chosen are read whole.
+    const Index ranked_alone = row.row + 1 - row.lo - distinct_tokens(sketch_);
+    sketch_.lookup.read_key_numbers = p_.rank * ranked_alone;
   }
 
   Derived derived() const override {

@@ -1,14 +1,18 @@
 // roco: of the tokens outside a recent window, those of the most variable attention are spared, and
 // of the others the one of the lowest mean attention goes.
 //
-// Source: RoCo (Ren and Zhu), its code DRSY/EasyKV a1d71ca, by a short description of it: which
-// shares of the budget are recent and spared was not told, so that their defaults are this
-// project's.
+// Source: RoCo (Ren and Zhu), its code DRSY/EasyKV a1d71ca.
+//   the last 10 tokens -> recent, a recent_window of int(0.3 budget) -> spared, by `semantics`
+// `semantics: released` has the release's numbers while it decodes: of the budget and the new token
+// it spares the last 10 and the int(0.3 budget) + 1 - 10 of the most variable attention. The
+// defaults of `fractions` are this project's. Not here: the release's 4 sinks and its share of 0.1
+// where it encodes a prompt in strides.
 // Every row that sees a kept token counts for its mean and variance; at the end of the prompt as
 // many tokens go at once as are more than the budget. The two numbers of a token are of attention
 // that `group` has combined over the query heads of the KV head.
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "algorithms/attention_evictor.hpp"
 #include "algorithms/compress_once.hpp"
@@ -21,11 +25,19 @@
 namespace kvbench {
 namespace {
 
+// Which tokens cannot go.
+enum class Semantics { kFractions, kReleased };
+
+constexpr Index kReleasedRecent = 10;
+constexpr double kReleasedWindow = 0.3;
+constexpr Index kReleasedLeast = 30;  // int(0.3 budget) + 1 is at least 10
+
 struct Parameters {
   TokenCount budget;
   double recent_fraction = 0.3;
   double spared_fraction = 0.3;
   GroupRule group = GroupRule::kMean;
+  Semantics semantics = Semantics::kFractions;
 };
 
 // Of a token's attention over the rows that saw it.
@@ -93,8 +105,11 @@ class Roco final : public AttentionEvictor {
   Roco(const Parameters& p, const CellContext& context)
       : AttentionEvictor(context, p.budget.of(context.prompt)),
         group_(p.group),
-        recent_(share_of_budget(p.recent_fraction)),
-        spared_(share_of_budget(p.spared_fraction)) {
+        recent_(p.semantics == Semantics::kReleased ? kReleasedRecent
+                                                    : share_of_budget(p.recent_fraction)),
+        spared_(p.semantics == Semantics::kReleased
+                    ? share_of_budget(kReleasedWindow) + 1 - kReleasedRecent
+                    : share_of_budget(p.spared_fraction)) {
     if (context.prompt > 0) prompt_ = &context.shared.get(PromptMoments{p.group});
   }
 
@@ -199,9 +214,16 @@ AlgorithmDescription describe_roco() {
       field("spared_fraction", &P::spared_fraction,
             "share of the budget that is for tokens of the most variable attention")
           .at_most(1),
-      group_field(&P::group)};
+      group_field(&P::group),
+      field("semantics", &P::semantics,
+            {{"fractions", Semantics::kFractions}, {"released", Semantics::kReleased}},
+            "fractions: recent and spared tokens by the two shares; released: the last 10 tokens, "
+            "and int(0.3 budget) + 1 - 10 of the most variable attention")
+          .later()};
   d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
-    if (p.recent_fraction + p.spared_fraction <= 1.0) return std::nullopt;
+    if (p.semantics == Semantics::kReleased || p.recent_fraction + p.spared_fraction <= 1.0) {
+      return std::nullopt;
+    }
     return std::pair{
         "spared_fraction",
         "must leave a token that may go: recent_fraction + spared_fraction is above 1"};
@@ -209,8 +231,14 @@ AlgorithmDescription describe_roco() {
   d.needs = [](const Parameters&) {
     return Needs{.row_logits = true, .kept_tokens_only = true, .prompt_queries = true};
   };
-  d.skip_reason = [](const Parameters& p, const StreamShape&, Index prompt) {
-    return empty_budget(p.budget, prompt);
+  d.skip_reason = [](const Parameters& p, const StreamShape&,
+                     Index prompt) -> std::optional<std::string> {
+    if (auto reason = empty_budget(p.budget, prompt)) return reason;
+    const Index budget = p.budget.of(prompt);
+    if (p.semantics == Semantics::kFractions || budget >= kReleasedLeast) return std::nullopt;
+    return "semantics: released spares its last 10 tokens from a budget of " +
+           std::to_string(kReleasedLeast) + " on, and this one is " + std::to_string(budget) +
+           "; raise the budget";
   };
   d.shared_work = [](const Parameters& p, const StreamShape&, Index prompt, std::uint32_t) {
     std::vector<SharedWork> work;

@@ -78,6 +78,7 @@ class SubGen final : public Algorithm {
         net_(context.shared.get(shared_net(p, context.prompt))),
         stream_(context.shared.get(shared_stream(p, context.prompt))),
         epsilon_(p.epsilon),
+        is_proved_(p.sampling == SlotSampling::kV2),
         sizes_(sizes(p, theorem(net_, stream_), context.stream.shape.tokens)),
         slot_draw_(context.seed, context.stream.id.hash(), "subgen/slot"),
         samples_(sketch_, sizes_.t,
@@ -122,10 +123,13 @@ class SubGen final : public Algorithm {
                    {"s", sizes_.s},
                    {"predicted_rmse_numerator", std::sqrt(stream_.numerator_variance.value() / s)},
                    {"predicted_rmse_normalizer", std::sqrt(net_.normalizer_variance.value() / t)},
-                   {"epsilon_effective", bound.epsilon(t, s)}};
+                   {"epsilon_effective", is_proved_ ? bound.epsilon(t, s) : NAN}};
     out.emplace_back("sublinear", sublinear());
     if (epsilon_) {
-      out.emplace_back("promised_epsilon_spectral", *epsilon_);
+      out.emplace_back("promised_epsilon_spectral", is_proved_ ? *epsilon_ : NAN);
+      if (!is_proved_) {
+        out.emplace_back("no_promise", "Theorem 1 is proved for sampling v2 alone; set it to v2");
+      }
       out.emplace_back("proved_t", bound.samples(*epsilon_, HUGE_VAL));
       out.emplace_back("proved_s", bound.slots(*epsilon_, HUGE_VAL));
     }
@@ -133,9 +137,9 @@ class SubGen final : public Algorithm {
   }
 
   std::optional<Promise> promise() const override {
-    return Promise{.metric = "errors.epsilon_spectral.last",
-                   .epsilon = epsilon_,
-                   .vacuous = epsilon_ && (sizes_.capped || !sublinear())};
+    return Promise{.metric = "errors.epsilon_spectral",
+                   .epsilon = is_proved_ ? epsilon_ : std::nullopt,
+                   .vacuous = epsilon_ && (!is_proved_ || sizes_.capped || !sublinear())};
   }
 
  private:
@@ -207,6 +211,7 @@ class SubGen final : public Algorithm {
   const SubGenNet::Result& net_;
   const SubGenStream::Result& stream_;
   std::optional<double> epsilon_;  // that Theorem 1's sizes were asked for
+  bool is_proved_;                 // whether Theorem 1 speaks of these draws
   Sizes sizes_;
   CounterRng slot_draw_;
   ClusterSamples samples_;
@@ -238,13 +243,16 @@ AlgorithmDescription describe_subgen() {
        "for s slots"},
       {"predicted_rmse_normalizer",
        "root mean square of |tau - Z| / Z that Lemma 2's exact variance gives for t samples"},
-      {"epsilon_effective", "the epsilon of Theorem 1 for which t and s suffice; null: none"},
+      {"epsilon_effective", "the epsilon of Theorem 1 for which t and s suffice; null: none, as without sampling v2"},
       {"vacuous",
-       "whether the epsilon that was asked for promises nothing: a size was capped at 256 n, the "
-       "cell "
-       "is not sublinear, or `trivial.zero` or `trivial.mean_value` has it at row n - 1 too"},
+       "whether the epsilon that was asked for promises nothing: `sampling` is not v2, a size was "
+       "capped at 256 n, the cell is not sublinear, or the answer 0 or the mean value has it at row "
+       "n - 1 and some query head too"},
       {"sublinear", "whether m' (t + 1) + 2 s < 2 n: fewer vectors than the exact cache"},
-      {"promised_epsilon_spectral", "the epsilon that was asked for; t and s follow from it"},
+      {"promised_epsilon_spectral",
+       "the epsilon that was asked for; t and s follow from it. A query head misses it with "
+       "probability 0.01 at most, the largest over G query heads with 0.01 G; null: no promise"},
+      {"no_promise", "why nothing is promised for the epsilon that was asked for"},
       {"proved_t", "t as Theorem 1 requires it for that epsilon, not capped"},
       {"proved_s", "s as Theorem 1 requires it for that epsilon, not capped"}};
   using P = Parameters;
@@ -257,7 +265,8 @@ AlgorithmDescription describe_subgen() {
       field("t", &P::t, "samples kept per cluster").at_least(1).at_most(1e6),
       field("s", &P::s, "slots of the matrix-product reservoir").at_least(1).at_most(1e8),
       field("epsilon", &P::epsilon,
-            "t and s as Theorem 1 requires for this accuracy (failure 0.01)")
+            "t and s as Theorem 1, proved for sampling v2, requires for this accuracy (failure 0.01 per "
+            "query head)")
           .above(0)
           .at_most(1),
       field("sampling", &P::sampling,

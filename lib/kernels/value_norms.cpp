@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/norm.hpp"
 #include "core/parallel.hpp"
 #include "kernels/cpu_kernels.hpp"
 #include "kernels/top_eigenvalue.hpp"
@@ -61,6 +62,21 @@ ConstMatrix with_both_triangles(Matrix& gram) {
   return {gram.data(), gram.rows(), gram.cols()};
 }
 
+// Of tokens [first, last), whose squares no Gram matrix holds.
+void scaled_norms(ConstMatrix values, Index first, Index last, double& spectral,
+                  double& frobenius) {
+  const Eigen::Map<const Matrix, 0, Eigen::OuterStride<>> part(
+      values.row(first), values.cols, last - first, Eigen::OuterStride<>(values.stride));
+  const double largest = part.size() > 0 ? part.cwiseAbs().maxCoeff() : 0.0;
+  spectral = frobenius = largest;
+  if (!(largest > 0.0) || !std::isfinite(largest)) return;
+  const Matrix scaled = part / largest;
+  Matrix gram = Matrix::Zero(values.cols, values.cols);
+  gram.selfadjointView<Eigen::Lower>().rankUpdate(scaled);
+  frobenius = largest * std::sqrt(gram.trace());
+  spectral = largest * std::sqrt(top_eigenvalue(with_both_triangles(gram)));
+}
+
 // Norms of rows[first..last); `gram` is that of the first row.
 void chunk_norms(const Stream& stream, const std::vector<Index>& rows, std::size_t first,
                  std::size_t last, Matrix gram, std::vector<double>& spectral,
@@ -80,8 +96,13 @@ void chunk_norms(const Stream& stream, const std::vector<Index>& rows, std::size
       gram = grams.range(lo, visible);
     }
     end = visible;
-    spectral[r] = std::sqrt(top.of(with_both_triangles(gram)));
-    frobenius[r] = std::sqrt(gram.trace());
+    const double squares = gram.trace();
+    if (NormSum::is_safe(squares)) {
+      spectral[r] = std::sqrt(top.of(with_both_triangles(gram)));
+      frobenius[r] = std::sqrt(squares);
+    } else {
+      scaled_norms(stream.values, lo, visible, spectral[r], frobenius[r]);
+    }
   }
 }
 

@@ -1,11 +1,8 @@
-// What a cell keeps of the values that a metric has over rows and query heads, and norms of
-// vectors.
+// What a cell keeps of the values that a metric has over rows and query heads.
 #pragma once
 
 #include <array>
 #include <vector>
-
-#include "core/matrix_view.hpp"
 
 namespace kvbench {
 
@@ -30,14 +27,12 @@ inline constexpr std::array<DistributionNumber, 5> kDistributionNumbers = {{
     {"max", &Distribution::max},
 }};
 
-// Linear interpolation between order statistics (numpy's default). `values` must not be empty.
+// Linear interpolation between order statistics (numpy's default). `values` must not be empty. The
+// mean is infinite only if it is too large for a double, not if the sum is.
 Distribution distribution(std::vector<double> values);
 
 // Root of the mean of squares; infinite only if it is too large for a double, not if a square is.
 // `values` must not be empty.
 double root_mean_square(const std::vector<double>& values);
-
-// The norm of x [n], whose sum of squares is `squares`; also of one so short that squares vanish.
-double norm(double squares, const double* x, Index n);
 
 }  // namespace kvbench

@@ -6,12 +6,14 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "core/norm.hpp"
 #include "metrics/distribution.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+constexpr double kOverflowed = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -26,10 +28,9 @@ ErrorAccumulator::ErrorAccumulator(const Stream& stream, const Reference& refere
   difference_.assign(query_count * static_cast<std::size_t>(stream.shape.dv), 0.0);
 }
 
-void ErrorAccumulator::fail(const std::string& what, Index r, int g) const {
-  throw CellError(what + " is not finite at row " +
-                  std::to_string(reference_.exact.rows[static_cast<std::size_t>(r)]) +
-                  ", query head " + std::to_string(g) + " of the group");
+Index ErrorAccumulator::Column::overflows() const {
+  if (!has_meaning) return 0;
+  return std::count_if(values.begin(), values.end(), [](double value) { return std::isinf(value); });
 }
 
 ScoredAnswer ErrorAccumulator::scored(Index r, int g, const Answer& answer) {
@@ -72,27 +73,26 @@ ScoredAnswer ErrorAccumulator::scored(Index r, int g, const Answer& answer) {
 void ErrorAccumulator::add(Index r, int g, const Answer& answer) {
   const auto query_index = static_cast<std::size_t>(r * stream_.shape.heads_per_kv + g);
   const ScoredAnswer scored_answer = scored(r, g, answer);
-  if (!std::isfinite(scored_answer.error_norm + scored_answer.answer_norm)) {
-    fail("the answer", r, g);
+  if (!std::all_of(answer.answer.begin(), answer.answer.end(),
+                   [](double z) { return std::isfinite(z); })) {
+    throw CellError("the answer is not finite at row " +
+                    std::to_string(reference_.exact.rows[static_cast<std::size_t>(r)]) +
+                    ", query head " + std::to_string(g) + " of the group");
   }
-  if (!std::isfinite(answer.normalizer))
-    fail("the answer's sum of weights, over the exact one,", r, g);
   for (Column& column : columns_) {
     if (column.metric->has_meaning != nullptr && !column.metric->has_meaning(answer)) {
       column.has_meaning = false;
       continue;
     }
     const MetricValue value = column.metric->of_row(scored_answer);
-    if (!value) continue;
-    if (!std::isfinite(*value)) fail(column.metric->path, r, g);
-    column.values[query_index] = *value;
+    if (value) column.values[query_index] = std::isfinite(*value) ? *value : kOverflowed;
   }
 }
 
 void ErrorAccumulator::summarise(const Column& column, std::vector<MetricValue>& numbers) const {
   const OverRows over_rows = column.metric->over_rows;
   std::vector<double> values;
-  if (column.has_meaning) {
+  if (column.has_meaning && column.overflows() == 0) {
     values.reserve(column.values.size());
     for (const double value : column.values) {
       if (!std::isnan(value)) values.push_back(value);
@@ -118,27 +118,42 @@ void ErrorAccumulator::summarise(const Column& column, std::vector<MetricValue>&
     numbers.push_back(summary ? MetricValue((*summary).*each.number) : std::nullopt);
   }
   if (over_rows != OverRows::kDistributionAndLast) return;
-  const std::vector<Index>& rows = reference_.exact.rows;
   numbers.emplace_back();
-  if (!summary || rows.back() != stream_.shape.tokens - 1) return;
-  const double last =
-      column.values[(rows.size() - 1) * static_cast<std::size_t>(stream_.shape.heads_per_kv)];
-  if (!std::isnan(last)) numbers.back() = last;
+  if (!summary) return;
+  for (const double value : last_values(*column.metric)) {
+    if (!std::isnan(value)) numbers.back() = std::max(numbers.back().value_or(value), value);
+  }
 }
 
-CellMetrics ErrorAccumulator::metrics(const StoredErrors& stored) const {
+std::vector<double> ErrorAccumulator::last_values(const Metric& metric) const {
+  if (reference_.exact.rows.empty() || reference_.exact.rows.back() != stream_.shape.tokens - 1) {
+    return {};
+  }
+  const auto column = std::find_if(columns_.begin(), columns_.end(),
+                                   [&](const Column& each) { return each.metric == &metric; });
+  return {column->values.end() - stream_.shape.heads_per_kv, column->values.end()};
+}
+
+CellMetrics ErrorAccumulator::metrics(const StoredErrors& stored,
+                                      std::vector<Overflow>* overflows) const {
+  const auto queries = static_cast<Index>(reference_.exact.max_logit.size());
   const StackedAnswers stacked{
-      {difference_.data(), static_cast<Index>(reference_.exact.max_logit.size()), stream_.shape.dv},
-      reference_,
-      stored};
+      {difference_.data(), queries, stream_.shape.dv}, reference_, stored};
   std::vector<MetricValue> numbers;
   auto column = columns_.begin();
   for (const Metric& metric : all_metrics()) {
+    Index overflowed = 0;
     if (metric.of_all != nullptr) {
       numbers.push_back(metric.of_all(stacked));
+      if (numbers.back() && !std::isfinite(*numbers.back())) {
+        numbers.back().reset();
+        overflowed = queries;
+      }
     } else {
+      overflowed = column->overflows();
       summarise(*column++, numbers);
     }
+    if (overflows != nullptr && overflowed > 0) overflows->push_back({metric.path, overflowed});
   }
   return CellMetrics(std::move(numbers));
 }

@@ -16,10 +16,15 @@ class ErrorAccumulator {
   ErrorAccumulator(const Stream& stream, const Reference& reference);
 
   // `r`: index into reference.exact.rows, `g`: query head of the group; each pair once. Throws
-  // CellError if the answer or a metric is not finite, with its name, row and query head.
+  // CellError if the answer is not finite, with row and query head.
   void add(Index r, int g, const Answer& answer);
 
-  CellMetrics metrics(const StoredErrors& stored = {}) const;
+  // `overflows`, unless null, gets the metrics that overflowed, in the order of the table.
+  CellMetrics metrics(const StoredErrors& stored = {},
+                      std::vector<Overflow>* overflows = nullptr) const;
+  // The values of a metric that has `last` at row n - 1, by query head, NaN where undefined; none if
+  // that row is not scored.
+  std::vector<double> last_values(const Metric& metric) const;
   RowValues row_values() const;
   // Z - A [R * G, dv], which is given away: called last, once.
   std::vector<double> take_difference() { return std::move(difference_); }
@@ -30,12 +35,13 @@ class ErrorAccumulator {
   // The values of a metric that has one per row.
   struct Column {
     const Metric* metric;
-    std::vector<double> values;  // [R * G], NaN: undefined
+    std::vector<double> values;  // [R * G], NaN: undefined, infinite: overflowed
     bool has_meaning = true;
+
+    Index overflows() const;  // rows x query heads
   };
 
   ScoredAnswer scored(Index r, int g, const Answer& answer);
-  [[noreturn]] void fail(const std::string& what, Index r, int g) const;
   // Appends the numbers of `column` as metric_numbers() lists them.
   void summarise(const Column& column, std::vector<MetricValue>& numbers) const;
 

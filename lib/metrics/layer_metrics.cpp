@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/error.hpp"
+#include "core/norm.hpp"
 #include "metrics/distribution.hpp"
 
 namespace kvbench {
@@ -68,7 +68,12 @@ const std::vector<LayerNumber>& layer_numbers() {
 double half_heads(std::span<const double> head_errors) {
   std::vector<double> squares;
   squares.reserve(head_errors.size());
-  for (const double error : head_errors) squares.push_back(error * error);
+  double largest = 0.0;
+  for (const double error : head_errors) largest = std::max(largest, error);
+  for (const double error : head_errors) {
+    const double share = largest > 0.0 && !NormSum::is_safe(largest * largest) ? error / largest : error;
+    squares.push_back(share * share);
+  }
   std::sort(squares.begin(), squares.end(), std::greater<>());
   const double half = 0.5 * (1.0 - 1e-12) * sum_of(squares);
   double sum = 0.0;
@@ -77,23 +82,22 @@ double half_heads(std::span<const double> head_errors) {
   return static_cast<double>(heads) / static_cast<double>(head_errors.size());
 }
 
-LayerErrors layer_errors(const std::vector<ScoredLayerRow>& scored,
-                         const std::vector<Index>& rows) {
+LayerErrors layer_errors(const std::vector<ScoredLayerRow>& scored) {
   const bool any_residual =
       std::any_of(scored.begin(), scored.end(), [](Row row) { return row.residual.has_value(); });
   LayerErrors out;
   std::vector<bool> left_out(scored.size(), false);
   for (const LayerMetric& metric : layer_metrics()) {
     std::vector<double> values;
+    Index overflowed = 0;
     for (std::size_t r = 0; r < scored.size(); ++r) {
       const MetricValue value = metric.of_row(scored[r]);
-      if (value && !std::isfinite(*value)) {
-        throw CellError(metric.path + " is not finite at row " + std::to_string(rows[r]));
-      }
+      if (value && !std::isfinite(*value)) ++overflowed;
       if (value) values.push_back(*value);
       if (!value && (any_residual || !metric.needs_residual)) left_out[r] = true;
     }
-    const auto summary = values.empty()
+    if (overflowed > 0) out.overflows.push_back({metric.path, overflowed});
+    const auto summary = values.empty() || overflowed > 0
                              ? std::nullopt
                              : std::optional<Distribution>(distribution(std::move(values)));
     for (const DistributionNumber& each : kDistributionNumbers) {

@@ -52,9 +52,9 @@ double half_heads(std::span<const double> head_errors);
 struct LayerErrors {
   std::vector<MetricValue> numbers;  // one for each of layer_numbers()
   Index undefined_rows = 0;          // rows left out of at least one metric
+  std::vector<Overflow> overflows;   // metrics that are null because of it
 };
 
-// Throws CellError if a metric is not finite; `rows`: their numbers, for the message.
-LayerErrors layer_errors(const std::vector<ScoredLayerRow>& scored, const std::vector<Index>& rows);
+LayerErrors layer_errors(const std::vector<ScoredLayerRow>& scored);
 
 }  // namespace kvbench

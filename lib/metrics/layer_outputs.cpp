@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/norm.hpp"
 #include "core/parallel.hpp"
-#include "metrics/distribution.hpp"
 
 namespace kvbench {
 namespace {
@@ -78,12 +78,17 @@ void LayerOutputs::add_rows(Index head, ConstMatrix weight, ConstMatrix x, Index
   }
   if (sums.head_errors.empty()) return;
   for (Index r = first; r < last; ++r) {
-    sums.head_errors[static_cast<std::size_t>(r * query_heads_ + head)] =
-        std::sqrt(squares(r - first));
+    double& error = sums.head_errors[static_cast<std::size_t>(r * query_heads_ + head)];
+    if (NormSum::is_safe(squares(r - first))) {
+      error = std::sqrt(squares(r - first));
+      continue;
+    }
+    const Eigen::RowVectorXd whole = part.row(r - first) * w;
+    error = l2(whole.data(), hidden_);
   }
 }
 
-LayerErrors LayerOutputs::errors(std::size_t setting, const std::vector<Index>& rows,
+LayerErrors LayerOutputs::errors(std::size_t setting,
                                  const std::vector<std::optional<double>>& residual) const {
   const Sums& sums = settings_.at(setting);
   std::vector<ScoredLayerRow> scored;
@@ -99,7 +104,7 @@ LayerErrors LayerOutputs::errors(std::size_t setting, const std::vector<Index>& 
                                       static_cast<std::size_t>(query_heads_)},
                       .residual = residual[static_cast<std::size_t>(r)]});
   }
-  return layer_errors(scored, rows);
+  return layer_errors(scored);
 }
 
 double LayerOutputs::bytes(Index rows, Index query_heads, Index hidden, std::size_t settings,

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/norm.hpp"
 #include "metrics/distribution.hpp"
 
 namespace kvbench {
@@ -14,23 +15,19 @@ namespace {
 
 // ||max(a, 1e-8)||
 double clamped_norm(const ScoredAnswer& scored) {
-  double squares = 0.0;
-  for (Index k = 0; k < scored.dv; ++k) {
-    const double positive = std::max(scored.exact_output[k], 1e-8);
-    squares += positive * positive;
-  }
-  return std::sqrt(squares);
+  NormSum sum;
+  for (Index k = 0; k < scored.dv; ++k) sum.add(std::max(scored.exact_output[k], 1e-8));
+  return sum.value();
 }
 
 // ||N^ - N||
 double numerator_distance(const ScoredAnswer& scored) {
-  double squares = 0.0;
+  NormSum sum;
   for (Index k = 0; k < scored.dv; ++k) {
-    const double difference = scored.answer.numerator[static_cast<std::size_t>(k)] -
-                              scored.exact_output[k] * scored.normalizer;
-    squares += difference * difference;
+    sum.add(scored.answer.numerator[static_cast<std::size_t>(k)] -
+            scored.exact_output[k] * scored.normalizer);
   }
-  return std::sqrt(squares);
+  return sum.value();
 }
 
 // 0 where both vectors are zero, 1 where exactly one is. Evaluated as half the squared distance of
@@ -46,14 +43,6 @@ double cosine_distance(const ScoredAnswer& scored) {
     sum += difference * difference;
   }
   return 0.5 * sum;
-}
-
-double frobenius_norm(ConstMatrix matrix) {
-  double squares = 0.0;
-  for (Index i = 0; i < matrix.rows; ++i) {
-    for (Index k = 0; k < matrix.cols; ++k) squares += matrix(i, k) * matrix(i, k);
-  }
-  return std::sqrt(squares);
 }
 
 // Four at a time, so that comparisons need not wait for each other.
@@ -117,14 +106,16 @@ std::vector<Metric> metric_rows() {
        .definition = "||z - a||_1 / ||a||_1 per row and query head",
        .of_row = [](Scored s) { return ratio(s.error_l1, s.exact_l1); }},
       {.path = "errors.epsilon_spectral",
-       .definition = "||z - a|| / (||p||_2 ||V_i||_op)",
+       .definition =
+           "||z - a|| / (||p||_2 ||V_i||_op); last: the largest over query heads at row n - 1",
        .source = "SubGen eq. 3",
        .of_row =
            [](Scored s) { return ratio(s.error_norm, s.probability_norm * s.value_spectral); },
        .over_rows = OverRows::kDistributionAndLast,
        .column = "epsilon_spectral"},
       {.path = "errors.epsilon_frobenius",
-       .definition = "||z - a|| / (||p||_2 ||V_i||_F)",
+       .definition =
+           "||z - a|| / (||p||_2 ||V_i||_F); last: the largest over query heads at row n - 1",
        .source = "BalanceKV eq. 2",
        .of_row =
            [](Scored s) { return ratio(s.error_norm, s.probability_norm * s.value_frobenius); },
@@ -217,7 +208,9 @@ std::vector<std::string> parts_of(const Metric& metric) {
 }  // namespace
 
 MetricValue ratio(double numerator, double denominator) {
-  if (!std::isfinite(numerator)) return std::numeric_limits<double>::infinity();
+  if (!std::isfinite(numerator) || !std::isfinite(denominator)) {
+    return std::numeric_limits<double>::infinity();
+  }
   if (denominator != 0.0) return numerator / denominator;
   return numerator == 0.0 ? MetricValue(0.0) : std::nullopt;
 }

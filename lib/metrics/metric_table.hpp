@@ -16,8 +16,8 @@
 namespace kvbench {
 
 // One answer beside the exact one, at one row and query head. Sums are scaled as in Answer, by
-// exp(-max_logit of the reference). What several metrics need is computed once; all of it is
-// finite.
+// exp(-max_logit of the reference). What several metrics need is computed once. The answer is finite;
+// its sums and norms are infinite where they exceed the largest double.
 struct ScoredAnswer {
   const Answer& answer;        // z, N^, tau, ..
   const double* exact_output;  // [dv] a
@@ -41,17 +41,18 @@ struct StackedAnswers {
   StoredErrors stored;         // at row n - 1
 };
 
-// Nothing where the metric is undefined, which results call null. Never NaN.
+// Nothing where the metric is undefined, which results call null; not finite where it exceeds the
+// largest double.
 using MetricValue = std::optional<double>;
 
-// 0 / 0 is 0: nothing was there and nothing was answered; x / 0 is undefined. A numerator that
-// overflowed stays infinite, whatever the denominator: it must not pass for undefined.
+// 0 / 0 is 0: nothing was there and nothing was answered; x / 0 is undefined. Infinite where one of
+// the two overflowed: that must pass neither for undefined nor for small.
 MetricValue ratio(double numerator, double denominator);
 
 // What a cell keeps of the values of a metric over rows and query heads.
 enum class OverRows {
   kDistribution,         // an object: mean, median, p90, p99, max
-  kDistributionAndLast,  // the same and `last`, the value at row n - 1 and query head 0
+  kDistributionAndLast,  // and `last`, the largest over query heads at row n - 1
   kMean,                 // a number
   kRootMeanSquare,       // a number: the root of the mean of squares
   kSum,                  // a number, of counters an integer
@@ -64,7 +65,8 @@ struct Metric {
   std::string definition;
   std::string source = "";  // of the definition; empty: none
 
-  // Per row and query head. A row at which it is undefined is left out and counted.
+  // Per row and query head. A row at which it is undefined is left out and counted; where it is not
+  // finite at some row, it is null for the cell, and those rows are counted.
   MetricValue (*of_row)(const ScoredAnswer&) = nullptr;
   OverRows over_rows = OverRows::kDistribution;
   // Whether it has a meaning for the sketch that gave this answer; without one at some row, it is
@@ -126,7 +128,15 @@ class CellMetrics {
   std::vector<MetricValue> numbers_;
 };
 
-// Values per row: one list for each of row_columns(), [G][R] row-major, NaN where undefined.
+// A metric whose numbers are null because it exceeds the largest double, and at how many rows x
+// query heads it does; of one that does not summarise rows, all of them.
+struct Overflow {
+  std::string path;  // "errors.numerator_error"
+  Index rows = 0;
+};
+
+// Values per row: one list for each of row_columns(), [G][R] row-major, NaN where undefined,
+// infinite where they overflowed.
 struct RowValues {
   std::vector<Index> rows;
   std::vector<std::vector<double>> columns;

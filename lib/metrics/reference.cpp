@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "core/norm.hpp"
 #include "kernels/top_eigenvalue.hpp"
 
 namespace kvbench {
@@ -45,14 +46,13 @@ Reference make_reference(const Kernels& kernels, const Stream& stream, std::vect
       throw CellError("norms of the values overflow at row " + std::to_string(exact.rows[r]));
     }
   }
-  double squares = 0.0;
+  const ConstMatrix outputs(exact.outputs.data(), static_cast<Index>(exact.max_logit.size()),
+                            stream.shape.dv);
   for (const double a : exact.outputs) {
-    squares += a * a;
     reference.output_max = std::max(reference.output_max, std::abs(a));
   }
-  reference.output_frobenius = std::sqrt(squares);
-  reference.output_spectral = spectral_norm(
-      {exact.outputs.data(), static_cast<Index>(exact.max_logit.size()), stream.shape.dv});
+  reference.output_frobenius = frobenius_norm(outputs);
+  reference.output_spectral = spectral_norm(outputs);
   return reference;
 }
 

@@ -1,10 +1,10 @@
 #include "metrics/trivial_answers.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <utility>
 
-#include "core/error.hpp"
 #include "metrics/error_accumulator.hpp"
 
 namespace kvbench {
@@ -63,10 +63,10 @@ void add_kappa(const Stream& stream, const Reference& reference, const ErrorAccu
   for (std::size_t i = 0; i < epsilon.size(); ++i) {
     // Without values both norms are 0, and so is their ratio.
     const bool without_values = reference.value_spectral[i % rows] == 0.0;
-    if (!(epsilon[i] > 0.0) && !without_values) continue;
+    if (!(epsilon[i] > 0.0 && std::isfinite(epsilon[i])) && !without_values) continue;
     const double kappa = without_values ? 0.0 : 1.0 / epsilon[i];
-    if (i + 1 == rows && reference.exact.rows.back() == stream.shape.tokens - 1) {
-      out.kappa_last = kappa;
+    if (i % rows + 1 == rows && reference.exact.rows.back() == stream.shape.tokens - 1) {
+      out.kappa_last = std::max(out.kappa_last.value_or(kappa), kappa);
     }
     all.push_back(kappa);
   }
@@ -74,13 +74,6 @@ void add_kappa(const Stream& stream, const Reference& reference, const ErrorAccu
 }
 
 }  // namespace
-
-MetricValue TrivialAnswers::best(const std::string& path) const {
-  const MetricValue& a = zero[path];
-  const MetricValue& b = mean_value[path];
-  if (!a || !b) return a ? a : b;
-  return std::min(*a, *b);
-}
 
 const std::vector<std::size_t>& answer_numbers() {
   static const std::vector<std::size_t> numbers = [] {
@@ -94,22 +87,29 @@ const std::vector<std::size_t>& answer_numbers() {
   return numbers;
 }
 
-std::optional<TrivialAnswers> trivial_answers(const Stream& stream, const Reference& reference) {
+TrivialAnswers trivial_answers(const Stream& stream, const Reference& reference) {
   TrivialAnswers out;
-  try {
-    const ErrorAccumulator zero =
-        scored(stream, reference, [](Index, const std::vector<double>&) {});
-    out.zero = zero.metrics();
-    add_kappa(stream, reference, zero, out);
-    VisibleSum sum(stream);
-    out.mean_value = scored(stream, reference, [&](Index row, std::vector<double>& z) {
-                       const double count = static_cast<double>(stream.shape.visible_end(row) -
-                                                                stream.shape.first_visible(row));
-                       const std::vector<double>& total = sum.at(row);
-                       for (std::size_t k = 0; k < z.size(); ++k) z[k] = total[k] / count;
-                     }).metrics();
-  } catch (const CellError&) {
-    return std::nullopt;
+  const ErrorAccumulator zero = scored(stream, reference, [](Index, const std::vector<double>&) {});
+  out.zero = zero.metrics();
+  add_kappa(stream, reference, zero, out);
+  VisibleSum sum(stream);
+  const ErrorAccumulator mean_value =
+      scored(stream, reference, [&](Index row, std::vector<double>& z) {
+        const double count = static_cast<double>(stream.shape.visible_end(row) -
+                                                 stream.shape.first_visible(row));
+        const std::vector<double>& total = sum.at(row);
+        for (std::size_t k = 0; k < z.size(); ++k) z[k] = total[k] / count;
+      });
+  out.mean_value = mean_value.metrics();
+  for (const Metric& metric : all_metrics()) {
+    if (metric.of_row == nullptr || metric.over_rows != OverRows::kDistributionAndLast) continue;
+    for (const ErrorAccumulator* answer : {&zero, &mean_value}) {
+      for (const double value : answer->last_values(metric)) {
+        if (std::isnan(value)) continue;
+        const auto place = out.least_last.emplace(metric.path, value).first;
+        place->second = std::min(place->second, value);
+      }
+    }
   }
   return out;
 }

@@ -1,6 +1,7 @@
 // Answers that no method is needed for, scored like a method's: what an error has to beat.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,17 +20,18 @@ struct TrivialAnswers {
   // kappa = ||p||_2 ||V_i||_op / ||a||, by which epsilon_spectral becomes relative_l2; 1 / kappa is
   // epsilon_spectral of z = 0. Over rows and query heads where it is defined.
   std::optional<Distribution> kappa;
-  MetricValue kappa_last;  // at row n - 1 and query head 0
+  MetricValue kappa_last;  // the largest over query heads at row n - 1
 
-  // The smaller of both answers' values; none where neither has one. `path` as in metric_numbers().
-  MetricValue best(const std::string& path) const;
+  // The smallest value over query heads and both answers at row n - 1, by the metric's path; none
+  // where no value is defined. Of metrics that have `last`.
+  std::map<std::string, double> least_last;
 };
 
 // Indices into metric_numbers() of the errors that an answer has by itself: not of those that speak
 // of a sketch's sums or rows.
 const std::vector<std::size_t>& answer_numbers();
 
-// Nothing where a metric of these answers is not finite. Costs about two cells' metrics.
-std::optional<TrivialAnswers> trivial_answers(const Stream& stream, const Reference& reference);
+// Throws CellError where an answer is not finite. Costs about two cells' metrics.
+TrivialAnswers trivial_answers(const Stream& stream, const Reference& reference);
 
 }  // namespace kvbench

@@ -179,9 +179,10 @@ class Group {
   }
 
   void score_trivial_answers() {
-    std::optional<TrivialAnswers> answers = trivial_answers(stream_, reference_);
-    if (!answers) return;
-    trivial_ = std::make_shared<const TrivialAnswers>(std::move(*answers));
+    try {
+      trivial_ = std::make_shared<const TrivialAnswers>(trivial_answers(stream_, reference_));
+    } catch (const CellError&) {  // null says that their sum is too large for a double
+    }
   }
 
   void advance(std::size_t c, const RowBlock& block, const StoredStream* stored,

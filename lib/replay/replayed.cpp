@@ -11,11 +11,11 @@ namespace kvbench {
 namespace {
 
 // A promise that an answer without any method keeps as well says nothing. The theorem speaks of row
-// n - 1; if that is not scored, the sizes alone decide.
+// n - 1, of each query head; if that row is not scored, the sizes alone decide.
 bool is_vacuous(const Promise& promise, const TrivialAnswers* trivial) {
   if (promise.vacuous || !promise.epsilon || trivial == nullptr) return promise.vacuous;
-  const MetricValue reached = trivial->best(promise.metric);
-  return reached && *promise.epsilon >= *reached;
+  const auto reached = trivial->least_last.find(promise.metric);
+  return reached != trivial->least_last.end() && *promise.epsilon >= reached->second;
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ CellResult Replayed::finish(const std::shared_ptr<const TrivialAnswers>& trivial
     observe(last_row, false);  // all tokens are the prompt
   }
   CellResult result;
-  result.metrics = errors_.metrics(stored_errors_);
+  result.metrics = errors_.metrics(stored_errors_, &result.overflows);
   result.undefined_rows = errors_.undefined_rows();
   if (setting_.keep_row_values) result.row_values = errors_.row_values();
   result.derived = algorithm_->derived();

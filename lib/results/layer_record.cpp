@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "results/cell_metric.hpp"
+#include "results/record.hpp"
 #include "results/record_check.hpp"
 
 namespace kvbench {
@@ -21,7 +22,7 @@ Json frame(const Plan& plan, const PlannedLayerRecord& layer, const char* status
   return record;
 }
 
-// One zero: -0.0 would read as another value. All numbers are finite: layer_errors() sees to it.
+// One zero: -0.0 would read as another value. All numbers are finite: what overflowed is none.
 Json number(const MetricValue& value) {
   if (!value) return nullptr;
   return *value == 0.0 ? 0.0 : *value;
@@ -53,6 +54,9 @@ Json layer_record(const Plan& plan, const PlannedLayerRecord& layer, const Layer
   record["memory"] = memory_json(result);
   record["counters"] = nullptr;
   if (result.errors) record["counters"] = {{"undefined_rows", result.errors->undefined_rows}};
+  if (result.errors && !result.errors->overflows.empty()) {
+    record["overflowed"] = overflowed_json(result.errors->overflows);
+  }
   if (result.evidence) {
     record["evidence"] = {{"tokens", result.evidence->tokens},
                           {"heads_lost", result.evidence->heads_lost},
@@ -92,7 +96,7 @@ bool is_layer_record_of(const Json& record, const Plan& plan, const PlannedLayer
     if (!all_tokens) return false;
     evidence.erase("lost");
   }
-  for (const Json& numbers : {part("errors"), part("counters"), part("timing"), evidence}) {
+  for (const Json& numbers : {part("errors"), part("counters"), part("timing"), part("overflowed"), evidence}) {
     if (!numbers_or_nothing(numbers) || is_negative(numbers)) return false;
   }
   return holds_numbers(part("memory")) && !is_negative(part("memory"));

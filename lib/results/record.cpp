@@ -225,9 +225,16 @@ Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& re
   record["traffic"] = traffic_json(result.traffic);
   if (result.evidence) record["evidence"] = std::move(evidence);
   record["counters"] = std::move(counters);
+  if (!result.overflows.empty()) record["overflowed"] = overflowed_json(result.overflows);
   record["timing"] = {{"seconds", result.seconds}};
   record["repro"] = repro;
   return record;
+}
+
+Json overflowed_json(const std::vector<Overflow>& overflows) {
+  Json out;
+  for (const Overflow& each : overflows) out[each.path] = each.rows;
+  return out;
 }
 
 Json failed_record(const Plan& plan, const PlannedCell& cell, const std::string& reason,

@@ -10,8 +10,9 @@
 
 namespace kvbench {
 
-// Undefined metrics are null. A metric or a number of `memory` that is not finite makes the record
-// `failed` with that number's name as reason; derived values that overflow are null.
+// Undefined metrics are null, and so are those that overflowed, which `overflowed` names. A number of
+// `memory` that is not finite makes the record `failed` with its name as reason; derived values that
+// overflow are null.
 // `repro`: the command that computes this cell alone.
 Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& result,
                  const std::string& repro);
@@ -40,6 +41,9 @@ const std::vector<std::string>& memory_names();
 
 // Paths of all numbers under `traffic`, in the record's order: "tokens_read.mean".
 const std::vector<std::string>& traffic_paths();
+
+// {"errors.numerator_error": rows}, and so on.
+Json overflowed_json(const std::vector<Overflow>& overflows);
 
 // Names under `counters`, in the record's order.
 const std::vector<std::string>& counter_names();

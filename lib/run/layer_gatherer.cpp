@@ -143,7 +143,7 @@ LayerGatherer::Outcome LayerGatherer::outcome(std::size_t record) const {
   LayerResult result;
   if (outputs_) {
     try {
-      result.errors = outputs_->errors(place, group_.rows, residual_);
+      result.errors = outputs_->errors(place, residual_);
     } catch (const CellError& error) {
       return {std::nullopt, error.what()};
     }

@@ -211,6 +211,11 @@ Json derived_schema() {
   return {{"type", "object"}, {"additionalProperties", value}};
 }
 
+Json overflowed_schema() {
+  return described("metrics that are null because they exceed the largest double: at how many rows",
+                   {{"type", "object"}, {"additionalProperties", kCount}});
+}
+
 Json share() { return {{"type", "number"}, {"minimum", 0}}; }
 
 // Of a cell whose sequence has evidence that a scored row asks for.
@@ -245,6 +250,7 @@ Json layer_schema(const std::vector<AlgorithmDescription>& algorithms) {
                        {"timing", whole({{"seconds", {{"type", "number"}}}})},
                        {"repro", described("the command that computes it and its cells", kText)}});
   schema["properties"]["reason"] = described("why it is not ok", kText);
+  schema["properties"]["overflowed"] = overflowed_schema();
   schema["properties"]["evidence"] =
       described("lost: evidence tokens that no query head reads at the last row that asks",
                 whole({{"tokens", kCount}, {"heads_lost", share()}, {"lost", list_of(kCount)}}));
@@ -283,6 +289,7 @@ Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
   absent["traffic"] = {{"type", "null"}};
   schema["properties"]["evidence"] = evidence_schema();
   schema["properties"]["reason"] = described("why it is not ok", kText);
+  schema["properties"]["overflowed"] = overflowed_schema();
   computed["reason"] = false;
   schema["if"] = {{"properties", {{"status", {{"const", "ok"}}}}}};
   schema["then"] = {{"properties", computed}};

@@ -3,16 +3,33 @@
 #include <cmath>
 
 namespace kvbench {
+namespace {
+
+// x e^log_factor, also where the factor alone is too large or too small for a double.
+double scaled(double x, double factor, double log_factor) {
+  if (std::isnormal(factor) || x == 0.0 || !std::isfinite(log_factor)) return x * factor;
+  const double half = std::exp(0.5 * log_factor);
+  return x * half * half;
+}
+
+}  // namespace
 
 void PendingAnswer::set_sums(double shift, const TokenSums& sums) {
   const double z = query.exact_normalizer;
-  to_exact = std::exp(shift - query.exact_max);
+  log_to_exact = shift - query.exact_max;
+  to_exact = std::exp(log_to_exact);
   from_exact = std::exp(query.exact_max - shift);
   const double exact_sum = z * from_exact;
   tau = exact_denominator ? exact_sum : sums.den;
   answer.empty_denominator = !(tau > 0.0) || (rule && tau <= rule->least_denominator * sums.num);
-  answer.normalizer = tau * to_exact;
-  answer.numerator_mass = (exact_numerator ? exact_sum : sums.num) * to_exact / z;
+  if (exact_denominator && !std::isnormal(from_exact)) answer.empty_denominator = false;
+  answer.normalizer =
+      exact_denominator && !std::isnormal(from_exact) ? z : scaled(tau, to_exact, log_to_exact);
+  answer.numerator_mass = exact_numerator && !std::isnormal(from_exact)
+                              ? 1.0
+                              : scaled(exact_numerator ? exact_sum : sums.num, to_exact,
+                                       log_to_exact) /
+                                    z;
   answer.denominator_mass = answer.normalizer / z;
   if (exact_numerator) {
     answer.kept_mass = 1.0;
@@ -29,8 +46,12 @@ const Answer& PendingAnswer::finish(const double* numerator, Index dv) {
     answer.numerator[k] = exact_numerator
                               ? query.exact_output[k] * (query.exact_normalizer * from_exact)
                               : answer.numerator[k] + factor * numerator[k];
-    if (!answer.empty_denominator) answer.answer[k] = answer.numerator[k] / tau;
-    answer.numerator[k] *= to_exact;
+    const double under_shift = answer.numerator[k];
+    answer.numerator[k] = scaled(under_shift, to_exact, log_to_exact);
+    if (answer.empty_denominator) continue;
+    answer.answer[k] = exact_denominator && !std::isnormal(from_exact)
+                           ? answer.numerator[k] / query.exact_normalizer
+                           : under_shift / tau;
   }
   if (rule && !rule->low.empty()) clamp();
   return answer;

@@ -34,8 +34,9 @@ struct PendingAnswer {
 
   Answer answer;  // numerator, until finish(): that of own rows, or none
   double tau = 0.0;
-  double to_exact = 0.0;    // from this shift to that of the exact sums
-  double from_exact = 0.0;  // and back
+  double log_to_exact = 0.0;  // this shift less that of the exact sums
+  double to_exact = 0.0;      // its exponential, 0 or infinite where no double holds it
+  double from_exact = 0.0;    // the factor back
 
  private:
   void clamp();

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "core/norm.hpp"
 #include "kernels/row_exponentials.hpp"
 
 namespace kvbench {
@@ -24,21 +25,20 @@ bool is_one_token(const SketchRow& row, const std::vector<std::int32_t>& listed)
          (listed.empty() || listed.back() < row.token);
 }
 
-// Sums of squares of a difference and of what it is relative to.
-struct Squares {
-  double error = 0.0;
-  double original = 0.0;
+// Norms of a difference and of what it is relative to.
+struct Difference {
+  NormSum error;
+  NormSum original;
 
   void add(const double* stored, const double* original_vector, Index width) {
     for (Index k = 0; k < width; ++k) {
-      const double difference = stored[k] - original_vector[k];
-      error += difference * difference;
-      original += original_vector[k] * original_vector[k];
+      error.add(stored[k] - original_vector[k]);
+      original.add(original_vector[k]);
     }
   }
   std::optional<double> relative() const {
-    if (original == 0.0) return std::nullopt;
-    return std::sqrt(error / original);
+    if (original.value() == 0.0) return std::nullopt;
+    return error.value() / original.value();
   }
 };
 
@@ -410,8 +410,8 @@ std::vector<std::int32_t> StoredCache::plain_tokens(const Sketch& sketch,
 
 StoredErrors StoredCache::errors(const Sketch& sketch) const {
   const StreamShape& shape = stored_.original().shape;
-  Squares keys;
-  Squares values;
+  Difference keys;
+  Difference values;
   for (const std::int32_t token : plain_tokens(sketch, CacheTensor::kKeys)) {
     keys.add(keys_.row(token), stored_.keys().original.row(token), shape.d);
   }

@@ -261,6 +261,20 @@ TEST_CASE("roco, worked: a variable token stays in place of one with a larger me
   CHECK(first(0.5, 0.5) == Tokens{0, 2, 3});
 }
 
+TEST_CASE("released roco spares the last 10 tokens and int(0.3 budget) - 9 more") {
+  const auto owned = make_stream({.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2});
+  for (const Index prompt : {0, 60}) {
+    // Of 40: 10 recent, 12 + 1 - 10 = 3 spared. Of 30: 10 recent, none spared.
+    const auto released = [&](Index budget) {
+      return kept_by("roco", owned->stream, prompt,
+                     {{"budget", count_of(budget)}, {"semantics", word_of("released")}});
+    };
+    CHECK(released(40) == naive_roco(owned->stream, prompt, Roco{40, 0.25, 0.0751}));
+    CHECK(released(40) != naive_roco(owned->stream, prompt, Roco{40, 0.25, 0.0501}));
+    CHECK(released(30) == naive_roco(owned->stream, prompt, Roco{30, 0.3334, 0.0}));
+  }
+}
+
 TEST_CASE("roco keeps what the oracle that stores every share keeps") {
   for (const StreamSpec& spec : specs()) {
     const auto owned = make_stream(spec);

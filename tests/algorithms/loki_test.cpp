@@ -111,7 +111,7 @@ TEST_CASE("memory and traffic: components are read from the keys, labels are hel
   };
   const CellResult components = cell({.budget = 5, .rank = 3});
   CHECK(components.memory.bytes == 24 * 6 * 2);
-  CHECK(components.traffic.bytes_read_mean == 3 * 24 * 2 + 5 * 6 * 2);
+  CHECK(components.traffic.bytes_read_mean == 3 * (24 - 5) * 2 + 5 * 6 * 2);
   const CellResult labels = cell({.budget = 5, .rank = 3, .basis = "channels", .label_bits = 4});
   CHECK(labels.memory.lookup_bytes == (24 * 3 * 4 + 24 * 32) / 8);
   CHECK(labels.traffic.bytes_read_mean == (24 * 3 * 4 + 24 * 32) / 8 + 5 * 6 * 2);
@@ -124,7 +124,7 @@ TEST_CASE("on a sliding layer the lookup is of the tokens that the row sees") {
   const auto cell = [&](const NaiveLoki& p) {
     return replay_one(owned->stream, 20, algorithm, params_for(algorithm, loki(p)));
   };
-  CHECK(cell({.budget = 5, .rank = 3}).traffic.bytes_read_mean == 3 * 10 * 2 + 5 * 6 * 2);
+  CHECK(cell({.budget = 5, .rank = 3}).traffic.bytes_read_mean == 3 * (10 - 5) * 2 + 5 * 6 * 2);
   const CellResult labels = cell({.budget = 5, .rank = 3, .basis = "channels", .label_bits = 4});
   CHECK(labels.memory.lookup_bytes == (10 * 3 * 4 + 10 * 32) / 8);
   CHECK(labels.traffic.bytes_read_mean == (10 * 3 * 4 + 10 * 32) / 8 + 5 * 6 * 2);

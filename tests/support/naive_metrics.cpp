@@ -113,11 +113,11 @@ struct Columns {
   std::map<std::string, std::vector<double>> values;
   std::map<std::string, std::optional<double>> last;
   bool row_undefined = false;
-  bool row_is_last = false;  // row n - 1, query head 0
+  bool row_is_last = false;  // row n - 1
 
   void add(const std::string& path, std::optional<double> value) {
     values[path];
-    if (row_is_last) last[path] = value;
+    if (row_is_last && value) last[path] = std::max(last[path].value_or(*value), *value);
     if (value) {
       values[path].push_back(*value);
     } else {
@@ -261,7 +261,7 @@ NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
         stacked_z(line, k) = static_cast<double>(answer.z[static_cast<std::size_t>(k)]);
       }
       columns.row_undefined = false;
-      columns.row_is_last = rows[r] == stream.shape.tokens - 1 && g == 0;
+      columns.row_is_last = rows[r] == stream.shape.tokens - 1;
       add_answer(exact, answer.z, op, fro, columns);
       std::vector<Real> n_exact(exact.a);
       for (Real& x : n_exact) x *= exact.z;
@@ -317,12 +317,14 @@ NaiveTrivial naive_trivial(const Stream& stream, const std::vector<Index>& rows)
           stacked_a(line, static_cast<Index>(k)) = static_cast<double>(exact.a[k]);
           stacked_z(line, static_cast<Index>(k)) = static_cast<double>(z[k]);
         }
-        columns.row_is_last = rows[r] == stream.shape.tokens - 1 && g == 0;
+        columns.row_is_last = rows[r] == stream.shape.tokens - 1;
         add_answer(exact, z, op, fro, columns);
         if (report == &out.zero) {
           const auto kappa = ratio(norm(exact.p) * op, norm(exact.a));
           if (kappa) out.kappa.push_back(*kappa);
-          if (columns.row_is_last) out.kappa_last = kappa;
+          if (columns.row_is_last && kappa) {
+            out.kappa_last = std::max(out.kappa_last.value_or(*kappa), *kappa);
+          }
         }
       }
     }

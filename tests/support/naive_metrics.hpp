@@ -29,7 +29,7 @@ struct NaiveTrivial {
   NaiveReport zero;
   NaiveReport mean_value;
   std::vector<double> kappa;         // where it is defined
-  std::optional<double> kappa_last;  // of row n - 1 and query head 0
+  std::optional<double> kappa_last;  // the largest over query heads of row n - 1
 };
 NaiveTrivial naive_trivial(const Stream& stream, const std::vector<Index>& rows);
 
