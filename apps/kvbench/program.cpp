@@ -17,6 +17,7 @@
 #include <system_error>
 #include <vector>
 
+#include "algorithms/registry.hpp"
 #include "cli/arguments.hpp"
 #include "cli/device_option.hpp"
 #include "commands.hpp"
@@ -34,7 +35,7 @@ constexpr const char* kProgramFooter =
     R"(Exit codes: 0 done, 1 a bug, 2 bad command line, sweep, dump or output place,
 3 finished with failed cells, 4 a check found a violation, 5 interrupted, or shards missing: run
 again to go on.
-Data go to stdout, messages to stderr. `kvbench help COMMAND` explains a command.
+Data go to stdout, messages to stderr. `kvbench help COMMAND` explains a command, `kvbench help h2o` a method.
 
 Examples:
   kvbench inspect data/smollm2-constitution.h5
@@ -53,16 +54,24 @@ void keep_standard_descriptors() {
   }
 }
 
+// `kvbench help run` as `kvbench run --help`, `kvbench help h2o` as `kvbench list algorithms h2o`.
+void read_help(std::vector<std::string>& words) {
+  if (words.size() > 2 && find_algorithm(words[2]) != nullptr) {
+    words[1] = "algorithms";
+    words.insert(words.begin() + 1, "list");
+  } else {
+    words.erase(words.begin() + 1);
+    words.emplace_back("--help");
+  }
+}
+
 int parse_and_run(int argc, char** argv) {
   CLI::App app{"Errors of KV-cache compression algorithms on real attention, as JSON", "kvbench"};
   app.set_version_flag("--version", version_line());
   app.require_subcommand(1);
   app.footer(kProgramFooter);
   std::vector<std::string> words(argv, argv + argc);
-  if (words.size() > 1 && words[1] == "help") {  // kvbench help run: kvbench run --help
-    words.erase(words.begin() + 1);
-    words.emplace_back("--help");
-  }
+  if (words.size() > 1 && words[1] == "help") read_help(words);
   std::vector<Command> commands = {add_run(app, words), add_plan(app), add_merge(app)};
   for (const auto add : {add_inspect, add_validate, add_synth, add_list, add_export, add_check,
                          add_compare, add_verify, add_schema, add_completion, add_manual}) {
@@ -82,10 +91,16 @@ int parse_and_run(int argc, char** argv) {
   return parsed->run();
 }
 
-void log_errors(const std::vector<std::string>& messages) {
+// "kvbench run: --device: ..": options are named with their command, files by their own name.
+std::string with_program(const std::string& message, const std::string& command) {
+  if (message.starts_with("kvbench ")) return message;
+  return message.starts_with("--") ? "kvbench " + command + ": " + message : "kvbench: " + message;
+}
+
+void log_errors(const std::vector<std::string>& messages, const std::string& command) {
   constexpr std::size_t kShown = 50;
   for (std::size_t i = 0; i < std::min(messages.size(), kShown); ++i) {
-    log_text("kvbench: {}\n", shortened(messages[i]));
+    log_text("{}\n", with_program(shortened(messages[i]), command));
   }
   if (messages.size() > kShown) {
     log_text("kvbench: and at least {} more; fix those above first\n", messages.size() - kShown);
@@ -96,7 +111,7 @@ int run_guarded(int argc, char** argv) {
   try {
     return parse_and_run(argc, argv);
   } catch (const InputError& error) {
-    log_errors(error.messages());
+    log_errors(error.messages(), argc > 1 ? argv[1] : "");
     return kExitBadInput;
   } catch (const IoError& error) {
     log_text("kvbench: {}\n", error.what());

@@ -378,6 +378,9 @@ AlgorithmDescription describe_balancekv() {
   d.id = "balancekv";
   d.title = "streaming merge-and-reduce of balanced halves, by value-norm buckets";
   d.source = "BalanceKV Algorithms 1 to 3";
+  d.for_less_memory =
+      "the norms of the values decide what balancekv's buckets keep; for "
+      "less memory lower t";
   d.limits.alibi = "balancekv approximates a kernel of inner products alone";
   d.derived = SoftmaxBalancer::derived_keys();
   d.derived.insert(

@@ -257,6 +257,7 @@ AlgorithmDescription describe_balancekv_prefill() {
   d.parameters = {
       field("T", &P::T, "rounds of halving: a part 2^-T of the middle is kept")
           .at_most(62)
+          .halvings_or_memory()
           .required(),
       field("block", &P::block, "tokens that are balanced together").at_least(1).at_most(1e6),
       field("gamma", &P::gamma, "strength of the walk"),
@@ -274,6 +275,15 @@ AlgorithmDescription describe_balancekv_prefill() {
     std::vector<SharedWork> work;
     if (const auto round = first_round(p, shape, prompt)) work.push_back(*round);
     return work;
+  };
+  d.most_kept = [](const Parameters& p, const StreamShape& shape,
+                   Index prompt) -> std::optional<KeptCounts> {
+    if (shape.slides()) return std::nullopt;
+    const Index middle =
+        compressed_prompt(shape, prompt, p.sinks.of(prompt), p.recent.of(prompt)).middle.size();
+    const Index kept = p.T >= 62 ? 0 : middle >> p.T;
+    return exact_tokens(shape.tokens - middle + kept,
+                        (p.weights == Weights::kMatched ? 1 : 2) * kept);
   };
   d.only_appends = [](const Parameters&) { return true; };
   d.create = [](const Parameters& p, const CellContext& context) {

@@ -37,6 +37,10 @@ KeptCounts exact_tokens(Index tokens, Index bookkeeping = 0);
 // "budget resolves to 0 tokens", if it does.
 std::optional<std::string> empty_budget(const TokenCount& budget, Index prompt);
 
+// AlgorithmFacts::for_less_memory of methods that evict nothing.
+inline constexpr const char* kKeepsEveryToken =
+    "it keeps every token and bounds what a row reads; compare it by traffic.fraction";
+
 // Why a window that rolls behind sinks is empty.
 std::optional<std::string> no_rolling_token(Index budget, Index sinks);
 

@@ -1,5 +1,8 @@
 #include "algorithms/compress_once.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 namespace kvbench {
@@ -59,20 +62,30 @@ std::optional<KeptCounts> most_kept_once(Index budget, Index weighted, const Str
   return exact_tokens(budget + shape.tokens - prompt, std::max<Index>(0, weighted));
 }
 
-std::string smaller_budget(Index budget, Index exact) {
-  return "budget of " + std::to_string(budget) + " tokens is smaller than the " +
-         std::to_string(exact) +
-         " first and last tokens that are always kept; raise it, or keep fewer of these";
+std::string smaller_budget(Index budget, Index sinks, Index recent,
+                           const std::string& recent_name) {
+  const auto text = [](Index count) { return std::to_string(count); };
+  const Index fewer = std::max<Index>(0, budget - recent);
+  std::vector<std::string> kept, lower;
+  if (sinks > 0) kept.push_back("sinks (" + text(sinks) + ")");
+  if (recent > 0) kept.push_back(recent_name + " (" + text(recent) + ")");
+  if (sinks > fewer) lower.push_back("sinks to " + text(fewer));
+  if (recent > budget) lower.push_back(recent_name + " to " + text(budget));
+  return fmt::format(
+      "budget of {} tokens is smaller than {}, which are always kept; raise budget to {}, or lower "
+      "{}",
+      budget, fmt::join(kept, " and "), sinks + recent, fmt::join(lower, " and "));
 }
 
 std::optional<std::string> cannot_compress(const TokenCount& budget, const TokenCount& sinks,
-                                           Index recent, const StreamShape& shape, Index prompt) {
+                                           Index recent, const StreamShape& shape, Index prompt,
+                                           const std::string& recent_name) {
   if (auto reason = empty_budget(budget, prompt)) return reason;
   if (keeps_whole_prompt(budget.of(prompt), shape, prompt)) return std::nullopt;
   const Index first = std::min(sinks.of(prompt), prompt);
-  const Index exact = first + std::min(recent, prompt - first);
-  if (budget.of(prompt) >= exact) return std::nullopt;
-  return smaller_budget(budget.of(prompt), exact);
+  const Index last = std::min(recent, prompt - first);
+  if (budget.of(prompt) >= first + last) return std::nullopt;
+  return smaller_budget(budget.of(prompt), first, last, recent_name);
 }
 
 }  // namespace kvbench

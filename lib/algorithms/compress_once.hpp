@@ -44,12 +44,14 @@ bool keeps_whole_prompt(Index budget, const StreamShape& shape, Index prompt);
 std::optional<KeptCounts> most_kept_once(Index budget, Index weighted, const StreamShape& shape,
                                          Index prompt);
 
-// "budget of B tokens is smaller than sinks + recent = exact", and the remedy.
-std::string smaller_budget(Index budget, Index exact);
+// "budget of B tokens is smaller than sinks + recent", and values that work.
+std::string smaller_budget(Index budget, Index sinks, Index recent,
+                           const std::string& recent_name = "recent");
 
 // Skips of a method with a budget: the budget resolves to 0, or is smaller than sinks + recent
 // although the prompt does not fit into it.
 std::optional<std::string> cannot_compress(const TokenCount& budget, const TokenCount& sinks,
-                                           Index recent, const StreamShape& shape, Index prompt);
+                                           Index recent, const StreamShape& shape, Index prompt,
+                                           const std::string& recent_name = "recent");
 
 }  // namespace kvbench

@@ -259,9 +259,10 @@ AlgorithmDescription describe_d2o() {
                      Index prompt) -> std::optional<std::string> {
     if (auto reason = empty_budget(p.budget, prompt)) return reason;
     const Index budget = p.budget.of(prompt);
-    const Index exact = p.sinks.of(prompt) + recent_window(budget, p.recent_fraction);
-    if (budget >= exact || most_visible(shape) <= budget) return std::nullopt;
-    return smaller_budget(budget, exact);
+    const Index sinks = p.sinks.of(prompt);
+    const Index recent = recent_window(budget, p.recent_fraction);
+    if (budget >= sinks + recent || most_visible(shape) <= budget) return std::nullopt;
+    return smaller_budget(budget, sinks, recent, "recent_fraction");
   };
   d.shared_work = [](const Parameters&, const StreamShape&, Index, std::uint32_t seed) {
     return std::vector<SharedWork>{PromptScores(Scoring{}, seed)};

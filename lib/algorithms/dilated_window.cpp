@@ -44,6 +44,7 @@ AlgorithmDescription describe_dilated_window() {
   d.id = "dilated_window";
   d.title = "recent tokens at a fixed stride";
   d.source = "Keyformer Fig. 2c";
+  d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
   d.limits.all_tokens = "dilated_window reads tokens up to the row's own";
   d.parameters = {

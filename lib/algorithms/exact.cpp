@@ -3,6 +3,7 @@
 // Source: all papers, softmax attention. No departures.
 #include <algorithm>
 
+#include "algorithms/budget.hpp"
 #include "algorithms/typed_algorithm.hpp"
 
 namespace kvbench {
@@ -31,8 +32,12 @@ AlgorithmDescription describe_exact() {
   d.id = "exact";
   d.title = "exact attention over every visible token";
   d.source = "reference of all papers";
+  d.for_less_memory = "exact keeps every token; leave it out";
   d.answers_prompt_rows = true;
   d.only_appends = [](const NoParameters&) { return true; };
+  d.most_kept = [](const NoParameters&, const StreamShape& shape, Index) {
+    return std::optional(exact_tokens(most_visible(shape)));
+  };
   d.create = [](const NoParameters&, const CellContext& context) {
     return std::make_unique<Exact>(context);
   };

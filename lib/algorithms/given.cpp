@@ -35,6 +35,7 @@ AlgorithmDescription describe_given() {
   d.id = "given";
   d.title = "what another program kept, from a cache file";
   d.source = "the file's own method";
+  d.for_less_memory = "its cache file decides what given keeps; name a smaller one";
   d.parameters = {field("file", &Parameters::file,
                         "a cache file; in a cell's key its fingerprint stands for it")
                       .required()};

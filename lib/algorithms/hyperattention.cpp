@@ -90,6 +90,7 @@ AlgorithmDescription describe_hyperattention() {
   d.id = "hyperattention";
   d.title = "reads keys of hashes near the query's, and a uniform sample of the others";
   d.source = "HyperAttention (2310.05869), adapted to decoding";
+  d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
   using P = Parameters;
   d.limits.alibi = "hyperattention finds tokens by hashes of their keys alone";

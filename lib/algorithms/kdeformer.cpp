@@ -135,6 +135,7 @@ AlgorithmDescription describe_kdeformer() {
   d.id = "kdeformer";
   d.title = "reads keys of hashes near the query's, and others drawn by the sizes of their values";
   d.source = "KDEformer (2302.02451), adapted to decoding";
+  d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
   using P = Parameters;
   d.limits.alibi = "kdeformer finds tokens by hashes of their keys alone";

@@ -211,6 +211,7 @@ AlgorithmDescription describe_loki() {
   d.id = "loki";
   d.title = "reads the best tokens by principal components, or by some channels, of the keys";
   d.source = "Loki (Singhania et al. 2024); Double Sparsity (Yang et al. 2024)";
+  d.for_less_memory = kKeepsEveryToken;
   d.derived = {{"gap",
                 "of principal components: the last eigenvalue used less the next one, over "
                 "the largest; 1 if all are used. Near 0 the components are arbitrary"}};

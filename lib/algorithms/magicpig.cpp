@@ -270,6 +270,7 @@ AlgorithmDescription describe_magicpig() {
   d.id = "magicpig";
   d.title = "reads tokens whose hashes collide with the query's, weighted by that probability";
   d.source = "MagicPIG (Chen et al. 2024)";
+  d.for_less_memory = kKeepsEveryToken;
   d.derived = {{"sampled", "tokens of the middle that an answer reads, mean over rows and heads"},
                middle_key()};
   d.limits.alibi = "magicpig finds tokens by hashes of their keys alone";

@@ -16,7 +16,7 @@ const Entry* unsolved(const Params& params) {
   const auto found =
       std::find_if(params.entries().begin(), params.entries().end(), [](const Entry& entry) {
         const auto* memory = std::get_if<MemoryBudget>(&entry.second);
-        return memory != nullptr && memory->tokens == 0;
+        return memory != nullptr && !memory->is_solved();
       });
   return found == params.entries().end() ? nullptr : &*found;
 }
@@ -74,14 +74,18 @@ std::variant<Params, std::string> solve_memory(
     Index reach, const std::function<std::optional<std::string>(const Params&)>& skip) {
   const auto& [name, value] = *unsolved(params);
   MemoryBudget memory = std::get<MemoryBudget>(value);
-  const auto with_tokens = [&, &name = name](Index tokens) {
-    memory.tokens = tokens;
+  const Parameter& parameter = *std::ranges::find(algorithm.parameters, name, &Parameter::name);
+  // Steps from 1 on, with which what is kept grows: tokens, or halvings from the most down to 0.
+  const Index last =
+      parameter.is_halvings ? static_cast<Index>(parameter.maximum) + 1 : shape.tokens;
+  const auto at_step = [&, &name = name](Index step) {
+    memory.solved = parameter.is_halvings ? last - step : step;
     Params solved = params;
     solved.set(name, memory);
     return solved;
   };
-  const auto fraction = [&](Index tokens) -> std::optional<double> {
-    const auto kept = algorithm.most_kept(with_tokens(tokens), shape, prompt);
+  const auto fraction = [&](Index step) -> std::optional<double> {
+    const auto kept = algorithm.most_kept(at_step(step), shape, prompt);
     if (!kept) return std::nullopt;
     // As MemoryMeter reports it.
     return static_cast<double>(bytes ? bytes(*kept) : bytes_of(*kept, shape, element_bytes)) /
@@ -95,21 +99,18 @@ std::variant<Params, std::string> solve_memory(
         name, to_string(value), shape.chunk > 0 ? "chunk" : "sliding window", shape.reach(),
         algorithm.id);
   }
-  const auto tokens = largest_that_fits(
-      1, shape.tokens, [&](Index given) { return fraction(given).value() <= memory.fraction; },
-      reach);
-  if (tokens) return with_tokens(*tokens);
-  const auto why_not = [&](Index given) {
-    return skip ? skip(with_tokens(given))
-                : reason_to_skip(algorithm, with_tokens(given), shape, prompt);
+  const auto fits = [&](Index step) { return fraction(step).value() <= memory.fraction; };
+  if (const auto step = largest_that_fits(1, last, fits, reach)) return at_step(*step);
+  const auto why_not = [&](Index step) {
+    return skip ? skip(at_step(step)) : reason_to_skip(algorithm, at_step(step), shape, prompt);
   };
-  const Index first = first_that_runs(shape.tokens, [&](Index given) { return !why_not(given); });
-  if (first == 0) return why_not(shape.tokens).value();
+  const Index first = first_that_runs(last, [&](Index step) { return !why_not(step); });
+  if (first == 0) return why_not(last).value();
   double reached = fraction(first).value();
-  for (Index given = first + 1; given <= std::min(first + reach, shape.tokens); ++given) {
-    reached = std::min(reached, fraction(given).value());
+  for (Index step = first + 1; step <= std::min(first + reach, last); ++step) {
+    reached = std::min(reached, fraction(step).value());
   }
-  if (!why_not(shape.tokens)) reached = std::min(reached, fraction(shape.tokens).value());
+  if (!why_not(last)) reached = std::min(reached, fraction(last).value());
   return fmt::format("{} {} cannot be reached: {} keeps at least {} of the exact cache here", name,
                      to_string(value), algorithm.id, rounded_up(reached));
 }

@@ -1,4 +1,5 @@
-// {"memory": F}: a budget that is solved for the memory that it takes, from shapes alone.
+// {"memory": F}: a budget, or a number of halvings, solved for the memory that it takes, from
+// shapes alone.
 #pragma once
 
 #include <functional>
@@ -19,13 +20,13 @@ std::optional<Index> largest_that_fits(Index first, Index last,
 // Whether a parameter is given as memory and not solved yet.
 bool asks_for_memory(const Params& params);
 
-// `params` with the largest budget of which the cell's memory.fraction (its peak at decode rows,
-// `bytes` of what is kept, empty: as it came, over the exact cache with `element_bytes` per number)
-// is at most the F that is asked for; or why there is none on this stream, to skip the cell with,
-// and the least F that is reached with a budget that runs.
-// `reach`: how many tokens further `bytes` may fall back to what it was.
-// `skip`: why a cell does not run with these parameters; empty: what the algorithm says.
-// `params` asks for memory, and what is given so takes it (Parameter::takes_memory).
+// `params` with the largest budget, or the fewest halvings, of which the cell's memory.fraction
+// (its peak at decode rows, `bytes` of what is kept, empty: as it came, over the exact cache with
+// `element_bytes` per number) is at most the F that is asked for; or why there is none on this
+// stream, to skip the cell with, and the least F that is reached with a budget that runs. `reach`:
+// how many tokens further `bytes` may fall back to what it was. `skip`: why a cell does not run
+// with these parameters; empty: what the algorithm says. `params` asks for memory, and what is
+// given so takes it (Parameter::takes_memory).
 std::variant<Params, std::string> solve_memory(
     const AlgorithmDescription& algorithm, const Params& params, const StreamShape& shape,
     Index prompt, int element_bytes, const std::function<Index(const KeptCounts&)>& bytes = {},

@@ -80,6 +80,7 @@ AlgorithmDescription describe_oracle_topk() {
   d.id = "oracle_topk";
   d.title = "per row, the tokens of largest attention probability (needs to know the future)";
   d.source = "reference floor";
+  d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
   d.parameters = {budget_field(&Parameters::budget).required(),
                   field("group", &Parameters::group,

@@ -11,7 +11,10 @@ template <>
 struct ParameterType<Index> {
   static constexpr auto kKind = Parameter::Kind::kInteger;
   static Value to_value(Index x) { return x; }
-  static Index from_value(const Value& value) { return std::get<Index>(value); }
+  static Index from_value(const Value& value) {
+    const auto* memory = std::get_if<MemoryBudget>(&value);
+    return memory != nullptr ? memory->solved : std::get<Index>(value);
+  }
 };
 
 template <>
@@ -74,8 +77,8 @@ struct Member<std::optional<T>> {
 }  // namespace
 
 TokenCount TokenCount::memory(MemoryBudget memory) {
-  TokenCount out = memory.tokens;
-  if (memory.tokens == 0) out.given_ = memory;
+  TokenCount out = memory.solved;
+  if (!memory.is_solved()) out.given_ = memory;
   return out;
 }
 

@@ -121,6 +121,11 @@ struct Field : UntypedField {
     parameter.takes_memory = true;
     return *this;
   }
+  // The same of a number of halvings.
+  Field& halvings_or_memory() {
+    parameter.is_halvings = true;
+    return or_memory();
+  }
   // See Parameter::is_later. It has a default.
   Field& later() {
     parameter.is_later = true;

@@ -78,6 +78,15 @@ std::string allowed(const Parameter& parameter, bool too_large) {
   return text;
 }
 
+// Whether a word is what the parameter takes, in quotes.
+bool is_quoted(const Parameter& parameter, const std::string& word) {
+  if (parameter.kind == Parameter::Kind::kFlag) return word == "true" || word == "false";
+  double number = 0.0;
+  const char* end = word.data() + word.size();
+  return is_number(parameter.kind) && !word.empty() &&
+         std::from_chars(word.data(), end, number).ptr == end;
+}
+
 bool in_range(const Parameter& parameter, double value) {
   const bool above =
       parameter.minimum_open ? value > parameter.minimum : value >= parameter.minimum;
@@ -194,7 +203,8 @@ std::optional<std::string> check_value(const Parameter& parameter, Value& value)
   }
   std::string clause = "must be " + allowed(parameter, too_large) + ", got " + quoted(value);
   if (const auto* word = std::get_if<std::string>(&value)) {
-    clause += did_you_mean(*word, parameter.choices);
+    clause += is_quoted(parameter, *word) ? "; write it without quotes"
+                                          : did_you_mean(*word, parameter.choices);
   }
   return clause;
 }

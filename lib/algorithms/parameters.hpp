@@ -16,12 +16,13 @@
 
 namespace kvbench {
 
-// {"memory": F} in place of a number of tokens: the most tokens with which no more than the part F
-// of the exact cache's bytes is kept. The number follows from the stream (memory_budget.hpp).
+// {"memory": F} in place of a number: the one that keeps most, but no more than the part F of the
+// exact cache's bytes. It follows from the stream (memory_budget.hpp).
 struct MemoryBudget {
   double fraction = 1.0;  // F, in (0, 1]
-  Index tokens = 0;       // solved on a stream; 0: not yet
+  Index solved = -1;      // the number on a stream; below 0: not solved yet
 
+  bool is_solved() const { return solved >= 0; }
   auto operator<=>(const MemoryBudget&) const = default;
 };
 
@@ -58,6 +59,7 @@ struct Parameter {
   bool minimum_open = false;
   std::vector<std::string> choices;  // kChoice: all values; else words accepted besides numbers
   bool takes_memory = false;         // {"memory": F} is a value too
+  bool is_halvings = false;          // as it grows, up to `maximum`, less is kept
   // Came after results of its algorithm had been written: at its default it is left out of Params,
   // so that cells keep their ids.
   bool is_later = false;

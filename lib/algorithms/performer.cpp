@@ -248,6 +248,9 @@ AlgorithmDescription describe_performer() {
   d.id = "performer";
   d.title = "positive random features beside exact sinks and recent tokens";
   d.source = "Performer, FAVOR+";
+  d.for_less_memory =
+      "performer keeps its features, however many tokens there are; for less "
+      "memory lower features";
   d.limits.alibi = "performer approximates a kernel of inner products alone";
   d.derived = {sinks_key(), recent_key(), {"absorbed", "tokens that the features stand for"}};
   using P = Parameters;

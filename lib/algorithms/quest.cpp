@@ -123,6 +123,7 @@ AlgorithmDescription describe_quest() {
   d.id = "quest";
   d.title = "reads the pages of tokens whose keys could have the largest logits";
   d.source = "Quest (Tang et al. 2024)";
+  d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
   d.limits.alibi = "quest bounds inner products alone";
   d.limits.all_tokens = "quest reads tokens up to the row's own";

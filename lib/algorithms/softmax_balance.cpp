@@ -122,6 +122,9 @@ AlgorithmDescription describe_softmax_balance() {
   d.id = "softmax_balance";
   d.title = "halvings of the prompt by the self-balancing walk of the theory";
   d.source = "BalanceKV Algorithm 2";
+  d.for_less_memory =
+      "softmax_balance draws which side of a halving it keeps; for less "
+      "memory raise T";
   d.limits.alibi = "softmax_balance approximates a kernel of inner products alone";
   d.derived = SoftmaxBalancer::derived_keys();
   d.derived.insert(d.derived.begin(),

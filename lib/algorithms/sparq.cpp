@@ -187,6 +187,7 @@ AlgorithmDescription describe_sparq() {
   d.id = "sparq";
   d.title = "reads the best tokens by the query's largest channels; the mean value for the rest";
   d.source = "SparQ Attention (Ribar et al. 2023)";
+  d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
   d.limits.alibi = "sparq ranks tokens by inner products alone";
   d.limits.all_tokens = "sparq reads tokens up to the row's own";

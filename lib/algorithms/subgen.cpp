@@ -229,6 +229,9 @@ AlgorithmDescription describe_subgen() {
   d.aliases = {"clustergen"};
   d.title = "clustered keys for the normaliser, values drawn by squared norm for the numerator";
   d.source = "SubGen / ClusterGen Algorithm 1";
+  d.for_less_memory =
+      "the keys decide how many clusters subgen opens; for less memory lower "
+      "t and s, or raise delta or delta_quantile";
   d.limits.alibi = "subgen lets one token stand for others at other positions";
   d.derived = {
       {"delta", "cluster radius, in key units"},

@@ -256,6 +256,7 @@ AlgorithmDescription describe_thinformer() {
   d.id = "thinformer";
   d.title = "kernel thinning of the prompt: of each pair of tokens one stays, in rounds";
   d.source = "Thinformer (Carrell et al.), KH-Compress, and its released code";
+  d.for_less_memory = "thinformer keeps 2^g sqrt(n) tokens of the middle; for less memory lower g";
   d.limits.alibi = "thinformer approximates a kernel of inner products alone";
   d.derived = {sinks_key(),
                recent_key(),

@@ -142,7 +142,7 @@ std::optional<std::string> cannot_rank_in_time(const TimedRankingParameters& p,
   if (auto reason = empty_budget(p.budget, prompt)) return reason;
   const BudgetParts parts = budget_parts(p, prompt);
   if (parts.budget >= parts.sinks + parts.recent) return std::nullopt;
-  return smaller_budget(parts.budget, parts.sinks + parts.recent);
+  return smaller_budget(parts.budget, parts.sinks, parts.recent);
 }
 
 std::optional<KeptCounts> most_kept_ranked(const TimedRankingParameters& p,

@@ -105,7 +105,8 @@ std::optional<std::string> lacks_for_score(const ScoreParameters& p, const Strea
 std::optional<std::string> cannot_score(const ScoreParameters& p, const StreamShape& shape,
                                         Index prompt) {
   if (p.score == TokenScore::kSnapkv) return cannot_observe(p, shape, prompt);
-  if (auto reason = cannot_compress(p.budget, sinks_of(p), p.window, shape, prompt)) return reason;
+  if (auto reason = cannot_compress(p.budget, sinks_of(p), p.window, shape, prompt, "window"))
+    return reason;
   if (keeps_whole_prompt(p.budget.of(prompt), shape, prompt)) return std::nullopt;
   return lacks_for_score(p, shape, prompt);
 }

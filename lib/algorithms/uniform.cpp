@@ -23,6 +23,8 @@ namespace kvbench {
 namespace {
 
 constexpr Index kSignBlock = 256;
+constexpr Index kSinks =
+    4;  // as of the methods that it is compared with; BalanceKV's runs have 256
 
 enum class Form { kSrswor, kRecursiveSigns };
 enum class Weights { kInverse, kNone };
@@ -30,7 +32,7 @@ enum class Weights { kInverse, kNone };
 struct Parameters {
   std::optional<Index> T;  // or a budget
   std::optional<TokenCount> budget;
-  TokenCount sinks = 256;
+  TokenCount sinks = kSinks;
   TokenCount recent = 0;
   bool replacement = false;
   Form form = Form::kSrswor;
@@ -193,11 +195,19 @@ AlgorithmDescription describe_uniform() {
     if (!p.budget) return std::nullopt;
     return cannot_compress(*p.budget, p.sinks, p.recent.of(prompt), shape, prompt);
   };
-  d.most_kept = [](const Parameters& p, const StreamShape& shape, Index prompt) {
-    const Index budget = p.budget.value().of(prompt);
+  d.most_kept = [](const Parameters& p, const StreamShape& shape,
+                   Index prompt) -> std::optional<KeptCounts> {
+    if (p.replacement || shape.slides()) return std::nullopt;
     const bool stores = p.weights == Weights::kInverse;
-    const Index exact = p.sinks.of(prompt) + p.recent.of(prompt);
-    return most_kept_once(budget, stores ? budget - exact : 0, shape, prompt);
+    const Index sinks = p.sinks.of(prompt);
+    const Index recent = p.recent.of(prompt);
+    if (p.budget) {
+      const Index budget = p.budget->of(prompt);
+      return most_kept_once(budget, stores ? budget - sinks - recent : 0, shape, prompt);
+    }
+    const Index middle = compressed_prompt(shape, prompt, sinks, recent).middle.size();
+    const Index kept = *p.T >= 62 ? 0 : middle >> *p.T;
+    return exact_tokens(shape.tokens - middle + kept, stores ? kept : 0);
   };
   d.only_appends = [](const Parameters&) { return true; };
   d.create = [](const Parameters& p, const CellContext& context) {

@@ -163,6 +163,7 @@ AlgorithmDescription describe_vattention() {
   d.id = "vattention";
   d.title = "reads the largest logits, and of the others a sample as large as a bound asks for";
   d.source = "vAttention (2510.05688)";
+  d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
   d.derived = {{"draws", "draws that an answer's sample has, mean over rows and heads"},
                {"read_whole",

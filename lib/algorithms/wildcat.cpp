@@ -307,7 +307,8 @@ class WildCat final : public CompressOnce {
 
 std::optional<std::string> cannot_bin(const Parameters& p, const StreamShape& shape, Index prompt) {
   if (auto reason = cannot_forget("wildcat", shape)) return reason;
-  if (auto reason = cannot_compress(p.budget, p.sinks, p.window.of(prompt), shape, prompt)) {
+  if (auto reason =
+          cannot_compress(p.budget, p.sinks, p.window.of(prompt), shape, prompt, "window")) {
     return reason;
   }
   if (keeps_whole_prompt(p.budget.of(prompt), shape, prompt) || bins_of(p, prompt).count > 0) {
@@ -325,6 +326,7 @@ AlgorithmDescription describe_wildcat() {
   d.id = "wildcat";
   d.title = "randomly pivoted Nystrom rows of bins of tokens";
   d.source = "WildCat, CompressKV, released code";
+  d.for_less_memory = "the bins decide what wildcat keeps; give budget as a number of tokens";
   d.limits.alibi = "wildcat approximates a kernel of inner products alone";
   d.derived = {sinks_key(),
                recent_key(),

@@ -26,4 +26,11 @@ std::string shortened(std::string message) {
   return message;
 }
 
+std::string count_text(double count) {
+  if (count < 1e20) return fmt::format("{:.0f}", count);
+  std::string text = fmt::format("{:.2g}", count);
+  std::erase(text, '+');
+  return "about " + text;
+}
+
 }  // namespace kvbench

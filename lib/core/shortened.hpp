@@ -10,4 +10,7 @@ namespace kvbench {
 // stands.
 std::string shortened(std::string message);
 
+// A whole number >= 0, or "about 1e304" where it has more than 20 digits.
+std::string count_text(double count);
+
 }  // namespace kvbench

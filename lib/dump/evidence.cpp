@@ -15,7 +15,7 @@ constexpr std::uint64_t kMost = 65536;  // spans, and rows: read whole
 // The attribute `rows`: one or more integers; empty with errors.
 std::vector<std::int64_t> asking_rows(ErrorList& errors, hid_t dataset, const std::string& place) {
   if (!hdf5::has_attribute(dataset, "rows")) {
-    add(errors, place, "attribute rows is missing; list the rows that ask");
+    add(errors, place, "attribute rows is missing; list the rows that use the evidence");
     return {};
   }
   const hdf5::Handle attribute(H5Aopen(dataset, "rows", H5P_DEFAULT));

@@ -22,11 +22,11 @@ namespace {
 void check_options(const SynthOptions& o, const std::string& path) {
   ErrorList errors;
   const auto require = [&](bool holds, const std::string& error) {
-    if (!holds) errors.add("synth: " + error);
+    if (!holds) errors.add(error);
   };
   const auto at_least = [&](const char* option, Index value, Index least, Index most) {
     require(value >= least && value <= most,
-            fmt::format("{} {}: must be from {} to {}", option, value, least, most));
+            fmt::format("{}: must be from {} to {}, got {}", option, least, most, value));
   };
   const auto& kinds = synth_kinds();
   const bool known =
@@ -34,7 +34,7 @@ void check_options(const SynthOptions& o, const std::string& path) {
   std::vector<std::string> names;
   for (const SynthKind& kind : kinds) names.push_back(kind.name);
   require(known,
-          fmt::format("unknown kind '{}'; expected one of {}", o.kind, fmt::join(names, ", ")));
+          fmt::format("unknown kind {}; expected one of {}", o.kind, fmt::join(names, ", ")));
   constexpr Index kMax = std::numeric_limits<std::int32_t>::max();
   at_least("--tokens", o.tokens, 1, kMax);
   at_least("--sequences", o.sequences, 1, 100000);
@@ -56,30 +56,36 @@ void check_options(const SynthOptions& o, const std::string& path) {
     const Index last = o.evidence[i + 1];
     const Index after = i == 0 ? 0 : o.evidence[i - 1] + 1;
     require(first >= after && first <= last && last < o.tokens,
-            fmt::format("--evidence {},{}: spans must ascend, and lie in the {} tokens", first,
-                        last, o.tokens));
+            fmt::format("--evidence: spans must ascend, and lie in the {} tokens, got {},{}",
+                        o.tokens, first, last));
   }
   at_least("--chunk", o.chunk, 0, kMax);
   at_least("--repeat", o.repeat, 0, kMax);
   require(o.repeat == 0 || (o.prompt_tokens && *o.prompt_tokens > 0),
-          "--repeat needs --prompt-tokens, which says how many tokens are repeated");
-  require(!o.sinks || std::isfinite(*o.sinks), "--sinks must be finite");
-  require(o.chunk == 0 || o.window == 0, "--chunk and --sliding-window exclude each other");
+          "--repeat: needs --prompt-tokens, which says how many tokens are repeated");
+  require(!o.sinks || std::isfinite(*o.sinks),
+          fmt::format("--sinks: must be finite, got {}", o.sinks.value_or(0.0)));
+  require(o.chunk == 0 || o.window == 0,
+          "--chunk: --sliding-window is given as well; give one of them");
   require(o.causal || (o.chunk == 0 && o.window == 0 && !o.alibi),
-          "--every-token excludes --chunk, --sliding-window and --alibi");
+          "--every-token: excludes --chunk, --sliding-window and --alibi; leave these out");
   require(!o.value_in_key || o.dv <= o.d,
-          fmt::format("--dv {}: must be at most --d {} with --value-in-key", o.dv, o.d));
+          fmt::format("--dv: must be <= --d ({}) with --value-in-key, got {}", o.d, o.dv));
   at_least("--gzip", o.gzip, 0, 9);
   at_least("--chunk-rows", o.chunk_rows, 0, kMax);
   at_least("--m", o.clusters, 0, std::max<Index>(o.tokens, 1));
   require(element_type_named(o.dtype).has_value(),
-          fmt::format("--dtype {}: must be float16, bfloat16, float32 or float64", o.dtype));
-  require(!o.scale || (std::isfinite(*o.scale) && *o.scale > 0.0), "--scale must be above 0");
-  require(std::isfinite(o.softcap) && o.softcap >= 0.0, "--softcap must be at least 0");
-  require(o.delta > 0.0 && o.delta <= 1e30, "--delta must be above 0 and at most 1e30");
-  require(std::isfinite(o.theta) && o.theta > 0.0, "--theta must be above 0");
+          fmt::format("--dtype: must be float16, bfloat16, float32 or float64, got {}", o.dtype));
+  require(!o.scale || (std::isfinite(*o.scale) && *o.scale > 0.0),
+          fmt::format("--scale: must be > 0, got {}", o.scale.value_or(0.0)));
+  require(std::isfinite(o.softcap) && o.softcap >= 0.0,
+          fmt::format("--softcap: must be >= 0, got {}", o.softcap));
+  require(o.delta > 0.0 && o.delta <= 1e30,
+          fmt::format("--delta: must be > 0 and <= 1e30, got {}", o.delta));
+  require(std::isfinite(o.theta) && o.theta > 0.0,
+          fmt::format("--theta: must be > 0, got {}", o.theta));
   require(o.kind != "rope" || o.d % 2 == 0,
-          fmt::format("--d {}: rope rotates pairs of dimensions, so d must be even", o.d));
+          fmt::format("--d: must be even, for rope rotates pairs of dimensions, got {}", o.d));
   const auto folder = std::filesystem::path(path).parent_path();
   std::error_code ignored;
   if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
@@ -275,7 +281,7 @@ void synthesize(const SynthOptions& options, const std::string& path) {
         for (const auto& q : repeated.queries) finite = finite && all_finite(q);
         if (!finite) {
           throw InputError(fmt::format(
-              "synth: values exceed {}, the largest {}; use --dtype float32, or smaller --m or "
+              "--dtype: values exceed {}, the largest {}; use --dtype float32, or smaller --m or "
               "--delta",
               largest_finite(type), options.dtype));
         }

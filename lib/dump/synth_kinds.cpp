@@ -211,9 +211,9 @@ class SynthHead {
     const double radius = o_.delta / 2.0 - rounding;
     if (radius < o_.delta / 4.0) {
       throw InputError(fmt::format(
-          "synth: --delta {}: {} cannot tell keys so close apart among {} clusters; use --dtype "
-          "float32, or a smaller --m",
-          o_.delta, o_.dtype, m_));
+          "--delta: {} cannot tell keys {} apart among {} clusters; use --dtype float32, or a "
+          "smaller --m",
+          o_.dtype, o_.delta, m_));
     }
     const Draws assignment = draws("cluster");
     const Draws depth = draws("depth");
@@ -367,7 +367,7 @@ HeadData synth_head(const SynthOptions& options, const LayerLayout& layout, Elem
     if (entry.kind.name == options.kind)
       return (SynthHead(options, layout, type, id).*entry.draw)();
   }
-  throw InputError("synth: unknown kind '" + options.kind + "'");
+  throw InputError("unknown kind " + options.kind);
 }
 
 std::vector<double> synth_wo(const SynthOptions& options, const LayerLayout& layout,

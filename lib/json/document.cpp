@@ -175,6 +175,15 @@ std::string line_and_column(const std::string& text, std::size_t position) {
   return fmt::format("{}:{}", line, column);
 }
 
+// The comma before the bracket at which the parser stopped (`position` as above), if there is one.
+std::optional<std::size_t> trailing_comma(const std::string& text, std::size_t position) {
+  if (position == 0 || position > text.size()) return std::nullopt;
+  if (text[position - 1] != '}' && text[position - 1] != ']') return std::nullopt;
+  const std::size_t before = text.find_last_not_of(" \t\r\n", position - 2);
+  const bool is_comma = position > 1 && before != std::string::npos && text[before] == ',';
+  return is_comma ? std::optional(before) : std::nullopt;
+}
+
 // The end of the space and comments that begin at `at`.
 std::size_t end_of_space(const std::string& text, std::size_t at) {
   while (true) {
@@ -236,6 +245,13 @@ void set_value(json& document, const std::string& pointer, json value, const std
       const bool digits = !token.empty() && token.size() < 10 &&
                           token.find_first_not_of("0123456789") == std::string::npos;
       const std::size_t index = token == "-" ? at->size() : digits ? std::stoul(token) : SIZE_MAX;
+      if (index == SIZE_MAX && !written.empty()) {
+        const std::string list = pointer.substr(0, start - 1);
+        errors.add(place, fmt::format("{} is a list and has no member {}; replace it by --set "
+                                      "{}=VALUE",
+                                      list.empty() ? "the document" : list, written, list));
+        return;
+      }
       if (index > at->size()) {
         errors.add(place, fmt::format("index {} is out of range ({} elements)",
                                       written.empty() ? "an empty name" : written, at->size()));
@@ -289,6 +305,10 @@ json parse_document(const std::string& text, const std::string& file, ErrorList&
   Builder builder("", errors);
   json::sax_parse(text, &builder, json::input_format_t::json, kStrict, kCommentsAllowed);
   if (const auto& error = builder.syntax_error()) {
+    if (const auto comma = trailing_comma(text, error->first)) {
+      throw InputError(fmt::format("{}:{}: invalid JSON: trailing comma before {}; remove it", file,
+                                   line_and_column(text, *comma + 1), text[error->first - 1]));
+    }
     throw InputError(fmt::format("{}:{}: invalid JSON: {}", file,
                                  line_and_column(text, error->first), cause_of(error->second)));
   }

@@ -39,7 +39,9 @@ const json* member(const json& object, const std::string& key) {
 
 std::optional<bool> read_flag(const json& given, const std::string& pointer, ErrorList& errors) {
   if (given.is_boolean()) return given.get<bool>();
-  errors.add(pointer, "must be true or false, got " + shown(given));
+  const bool is_quoted = given == "true" || given == "false";
+  errors.add(pointer, "must be true or false, got " + shown(given) +
+                          (is_quoted ? "; write it without quotes" : ""));
   return std::nullopt;
 }
 

@@ -118,12 +118,12 @@ Json counters_json(const CellResult& result, FiniteNumbers& numbers) {
   return out;
 }
 
-// With the numbers of tokens that were solved for a memory.
+// With the numbers that were solved for a memory.
 Json derived_json(const PlannedCell& cell, const Derived& derived) {
   Json out = Json::object();
   for (const auto& [name, value] : cell.params->entries()) {
     const auto* memory = std::get_if<MemoryBudget>(&value);
-    if (memory != nullptr && memory->tokens > 0) out[name] = memory->tokens;
+    if (memory != nullptr && memory->is_solved()) out[name] = memory->solved;
   }
   for (const auto& [name, value] : derived) {
     std::visit(

@@ -122,6 +122,7 @@ Json integers_schema(IntegerRange range, bool or_all) {
   if (or_all) schemas.push_back({{"const", "all"}});
   schemas.push_back(list_of_unique(integer_schema(range)));
   add_axis_forms(schemas);
+  if (or_all) schemas.push_back(integer_schema(range));
   return one_of(std::move(schemas));
 }
 

@@ -12,14 +12,7 @@ constexpr const char* kSequencesKey = "sequences";
 Json names_schema() {
   const Json list = {
       {"type", "array"}, {"items", {{"type", "string"}}}, {"minItems", 1}, {"uniqueItems", true}};
-  return {{"anyOf", Json::array({{{"const", "all"}}, list})}};
-}
-
-// "all", a number, or an axis of numbers.
-Json tokens_schema() {
-  Json schema = integers_schema(kTokenRange, true);
-  schema["anyOf"].push_back(integer_schema(kTokenRange));
-  return schema;
+  return {{"anyOf", Json::array({{{"const", "all"}}, list, {{"type", "string"}}})}};
 }
 
 // The keys of one table, each with the schema of its value.
@@ -39,7 +32,7 @@ Json selection_schema(const SweepKeys& keys) {
   return section_schema(keys, {{kSequencesKey, names_schema()},
                                {"layers", integers_schema(kIndexRange, true)},
                                {"kv_heads", integers_schema(kIndexRange, true)},
-                               {"tokens", tokens_schema()}});
+                               {"tokens", integers_schema(kTokenRange, true)}});
 }
 
 Json seeds_schema() {
@@ -114,7 +107,11 @@ Json sweep_schema(const std::vector<AlgorithmDescription>& algorithms) {
         {{"type", "string"},
          {"pattern", "^[A-Za-z0-9_][A-Za-z0-9._-]*$"},
          {"maxLength", kLongestName}}},
-       {"dumps", {{"type", "array"}, {"items", std::move(path)}, {"minItems", 1}}},
+       {"dumps",
+        {{"type", {"array", "string"}},
+         {"items", std::move(path)},
+         {"minItems", 1},
+         {"minLength", 1}}},
        {"select", selection_schema(select_keys())},
        {"replay",
         section_schema(replay_keys(), {{"prompt_tokens", value_schema(prompt_parameter())}})},
@@ -125,7 +122,12 @@ Json sweep_schema(const std::vector<AlgorithmDescription>& algorithms) {
         section_schema(memory_keys(), {{"element_bytes", {{"enum", element_byte_sizes()}}}})},
        {"output", section_schema(output_keys(), {{"rows", {{"type", "boolean"}}},
                                                  {"caches", {{"type", "boolean"}}}})},
-       {"algorithms", {{"type", "array"}, {"items", entry_schema(algorithms)}, {"minItems", 1}}}}));
+       {"algorithms",
+        {{"type", {"array", "object"}},
+         {"items", entry_schema(algorithms)},
+         {"minItems", 1},
+         {"if", {{"type", "object"}}},
+         {"then", {{"$ref", "#/properties/algorithms/items"}}}}}}));
   schema["$defs"] = axis_form_schemas();
   schema["$defs"].update(storage_definitions());
   return schema;

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <type_traits>
 
+#include "core/shortened.hpp"
 #include "core/spelling.hpp"
 #include "json/document.hpp"
 #include "sweep/config.hpp"
@@ -41,9 +42,8 @@ struct Generated {
 Generated refused(std::string error) { return {{}, std::move(error)}; }
 
 Generated too_many(double count) {
-  return refused(
-      fmt::format("gives {:.0f} values, more than the {} that the axes of a sweep may have", count,
-                  kMaxAxisValues));
+  return refused(fmt::format("gives {} values, more than the {} that the axes of a sweep may have",
+                             count_text(count), kMaxAxisValues));
 }
 
 Generated range(double first, double last, double step) {
@@ -140,8 +140,6 @@ Generated generate(const std::string& form, const json& arguments, Parameter::Ki
 
 constexpr const char* kMemory = "memory";
 
-bool is_memory(const json& given) { return given.size() == 1 && given.contains(kMemory); }
-
 // The part of the exact cache's bytes that {"memory": F} asks for.
 const Parameter& memory_fraction() {
   static const Parameter parameter = [] {
@@ -165,7 +163,7 @@ std::optional<Axis> of_memory(const json& given, const Parameter& parameter,
   }
   auto axis = expand_axis(given.front(), memory_fraction(), child(pointer, kMemory), errors);
   if (!axis) return std::nullopt;
-  for (Value& value : axis->values) value = MemoryBudget{std::get<double>(value), 0};
+  for (Value& value : axis->values) value = MemoryBudget{std::get<double>(value)};
   return axis;
 }
 
@@ -198,7 +196,7 @@ std::optional<Axis> formed(const json& given, const Parameter& parameter,
                "takes a value or a list of values; range, pow2 and logspace are for numbers");
     return std::nullopt;
   }
-  if (is_memory(given)) return of_memory(given, parameter, pointer, errors);
+  if (is_memory_form(given)) return of_memory(given, parameter, pointer, errors);
   const std::string form = given.size() == 1 ? given.begin().key() : "";
   if (form != "range" && form != "pow2" && form != "logspace") {
     refuse_form(given, parameter, pointer, errors);
@@ -223,7 +221,7 @@ std::optional<Axis> formed(const json& given, const Parameter& parameter,
 // An element of a list; none if it has an error.
 std::optional<Value> listed_value(const json& given, const Parameter& parameter,
                                   const std::string& pointer, ErrorList& errors) {
-  if (given.is_object() && is_memory(given) && given.front().is_primitive()) {
+  if (is_memory_form(given) && given.front().is_primitive()) {
     const auto axis = of_memory(given, parameter, pointer, errors);
     return axis ? std::optional(axis->values.front()) : std::nullopt;
   }
@@ -287,6 +285,10 @@ std::optional<Axis> listed(const json& given, const Parameter& parameter,
 }
 
 }  // namespace
+
+bool is_memory_form(const json& given) {
+  return given.is_object() && given.size() == 1 && given.contains(kMemory);
+}
 
 std::optional<Value> to_value(const json& given) {
   switch (given.type()) {

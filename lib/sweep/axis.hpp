@@ -30,6 +30,8 @@ struct Axis {
 std::optional<Axis> expand_axis(const nlohmann::json& given, const Parameter& parameter,
                                 const std::string& pointer, ErrorList& errors);
 
+// Whether it is {"memory": A}.
+bool is_memory_form(const nlohmann::json& given);
 // A JSON value as a parameter value; none for null, lists and objects.
 std::optional<Value> to_value(const nlohmann::json& given);
 // As a sweep and a cell's key have it: of {"memory": F} what was asked for, not what was solved.

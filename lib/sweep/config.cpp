@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "core/shortened.hpp"
 #include "json/document.hpp"
 #include "json/file_kind.hpp"
 #include "json/input_file.hpp"
@@ -223,7 +224,12 @@ class Reader {
     }
     if (given != nullptr && !given->is_object()) {
       errors_.add("/seeds",
-                  "must be {\"first\": a, \"count\": m} or a list of seeds, got " + shown(*given));
+                  "must be {\"first\": a, \"count\": m} or a list of seeds, got " + shown(*given) +
+                      (given->is_number_unsigned()
+                           ? fmt::format("; write {{\"count\": {0}}} for {0} seeds, or [{0}] for "
+                                         "seed {0}",
+                                         shown(*given))
+                           : ""));
       return;
     }
     if (given != nullptr) {
@@ -311,8 +317,10 @@ class Reader {
 
   void read_entries(const std::optional<std::string>& folder,
                     const std::vector<AlgorithmDescription>& algorithms) {
-    const json* given = required("algorithms");
-    if (given == nullptr) return;
+    const json* written = required("algorithms");
+    if (written == nullptr) return;
+    const json one = written->is_object() ? json::array({*written}) : json();
+    const json* given = written->is_object() ? &one : written;
     if (!given->is_array() || given->empty()) {
       errors_.add("/algorithms", "must be a list with at least one entry, got " + shown(*given));
       return;
@@ -356,9 +364,9 @@ class Reader {
       resolved_["algorithms"].push_back(std::move(read.resolved));
     }
     if (cells > static_cast<double>(kMaxCells)) {
-      errors_.add("/algorithms", fmt::format("describes {:.0f} cells for each KV head, and a sweep "
+      errors_.add("/algorithms", fmt::format("describes {} cells for each KV head, and a sweep "
                                              "has at most {}; shorten an axis or the seeds",
-                                             cells, kMaxCells));
+                                             count_text(cells), kMaxCells));
     }
     refuse_repetitions(config_, errors_);
   }

@@ -69,13 +69,16 @@ std::vector<std::string> files_named(const std::string& written, const std::stri
   return files;
 }
 
-std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std::string& folder,
-                                         const std::string& pointer, ErrorList& errors) {
+std::vector<std::string> read_dump_paths(const nlohmann::json& written_as,
+                                         const std::string& folder, const std::string& pointer,
+                                         ErrorList& errors) {
   std::vector<std::string> paths;
   if (!is_utf8(folder)) {
     errors.add(pointer, "the sweep file's folder, " + one_line(folder) + kNotUtf8);
     return paths;
   }
+  const nlohmann::json given =
+      written_as.is_string() ? nlohmann::json::array({written_as}) : written_as;
   if (!given.is_array() || given.empty()) {
     errors.add(pointer, "must be a list of paths with at least one dump, got " + shown(given));
     return paths;

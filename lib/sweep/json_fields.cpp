@@ -20,8 +20,9 @@ Parameter integer_in(IntegerRange range) {
   return parameter;
 }
 
-std::optional<std::vector<std::string>> read_names(const json& given, const std::string& pointer,
+std::optional<std::vector<std::string>> read_names(const json& written, const std::string& pointer,
                                                    ErrorList& errors) {
+  const json given = written.is_string() ? json::array({written}) : written;
   if (!given.is_array() || given.empty()) {
     errors.add(pointer, "must be \"all\" or a list of names, got " + shown(given));
     return std::nullopt;
@@ -75,6 +76,10 @@ std::optional<std::vector<std::int64_t>> read_integers(const json& given, Intege
                                                        bool or_all, const std::string& pointer,
                                                        ErrorList& errors) {
   if (or_all && given == "all") return std::vector<std::int64_t>{};
+  if (or_all && given.is_number()) {
+    const auto one = read_integer(given, range, pointer, errors);
+    return one ? std::optional(std::vector{*one}) : std::nullopt;
+  }
   if (!given.is_array() && !given.is_object()) {
     errors.add(pointer, fmt::format("must be {}a list of integers, got {}",
                                     or_all ? "\"all\" or " : "", shown(given)));

@@ -21,7 +21,8 @@ bool read_object(const nlohmann::json& given, const SweepKeys& keys, const std::
 std::optional<std::int64_t> read_integer(const nlohmann::json& given, IntegerRange range,
                                          const std::string& pointer, ErrorList& errors);
 
-// A list of different integers, or an axis form for one; "all" if `or_all`: an empty list.
+// A list of different integers, or an axis form for one; if `or_all` also one integer, and "all":
+// an empty list.
 std::optional<std::vector<std::int64_t>> read_integers(const nlohmann::json& given,
                                                        IntegerRange range, bool or_all,
                                                        const std::string& pointer,

@@ -111,9 +111,14 @@ std::optional<std::vector<ParameterColumn>> read_columns(const json& params,
     }
     const std::optional<std::string> near = nearest_word(name, names);
     if (near) names_given.insert(*near);
+    const bool of_memory = name == "memory" || name == "budget";
+    const auto solved =
+        std::ranges::find_if(owner.parameters, [](const auto& each) { return each.takes_memory; });
     const std::string remedy = near ? did_you_mean(near)
-                               : name == "memory" && contains(names, "budget")
-                                   ? "; give budget as {\"memory\": F}"
+                               : of_memory && solved != owner.parameters.end()
+                                   ? fmt::format("; give {} as {{\"memory\": F}}", solved->name)
+                               : of_memory && !owner.for_less_memory.empty()
+                                   ? fmt::format("; {}", owner.for_less_memory)
                                : names.empty() ? "; it has none"
                                                : fmt::format("; it has {}", fmt::join(names, ", "));
     errors.add(child(pointer, name), fmt::format("unknown parameter of {}{}", owner.id, remedy));
@@ -131,7 +136,9 @@ std::optional<std::vector<ParameterColumn>> read_columns(const json& params,
   for (const Parameter& parameter : owner.parameters) {
     const std::string place = child(pointer, parameter.name);
     if (const json* given = member(params, parameter.name)) {
-      if (auto axis = expand_axis(*given, parameter, place, errors)) {
+      if (!parameter.takes_memory && is_memory_form(*given) && !owner.for_less_memory.empty()) {
+        errors.add(place, fmt::format("cannot be given as memory: {}", owner.for_less_memory));
+      } else if (auto axis = expand_axis(*given, parameter, place, errors)) {
         columns.push_back({&parameter, std::move(*axis)});
       }
     } else if (excluded.count(parameter.name) != 0 || names_given.count(parameter.name) != 0 ||

@@ -17,6 +17,7 @@ struct ParameterOwner {
   const std::string& id;
   const std::vector<Parameter>& parameters;
   const std::vector<ExactlyOneOf>& exactly_one_of;
+  std::string_view for_less_memory = {};  // AlgorithmFacts::for_less_memory
 };
 
 // One column of the cross product, in the order of the table.

@@ -13,6 +13,7 @@
 #include "algorithms/memory_budget.hpp"
 #include "core/hash.hpp"
 #include "core/parallel.hpp"
+#include "core/shortened.hpp"
 #include "json/document.hpp"
 #include "json/pointer.hpp"
 #include "sweep/cell_identity.hpp"
@@ -95,9 +96,9 @@ class Planner {
       }
     }
     if (total > static_cast<double>(kMaxCells)) {
-      errors_.add("/algorithms", fmt::format("the sweep has {:.0f} cells, more than {}; shorten an "
+      errors_.add("/algorithms", fmt::format("the sweep has {} cells, more than {}; shorten an "
                                              "axis, the seeds or the selection",
-                                             total, kMaxCells));
+                                             count_text(total), kMaxCells));
     } else if (total == 0.0 && errors_.none()) {
       errors_.add("/algorithms",
                   "no cell is left: the \"where\" of every entry excludes the selection; "
@@ -112,10 +113,10 @@ class Planner {
     if (bytes <= std::max(memory_limit, kSmall) || !errors_.none()) return;
     constexpr double kMiB = 1024.0 * 1024.0;
     errors_.add("/algorithms",
-                fmt::format("describes {:.0f} cells, and the plan of them alone needs about {:.0f} "
+                fmt::format("describes {} cells, and the plan of them alone needs about {} "
                             "MiB, more than the limit of {:.0f} MiB; shorten an axis, the seeds or "
                             "the selection, or give a higher --memory-limit",
-                            total, bytes / kMiB, memory_limit / kMiB));
+                            count_text(total), count_text(bytes / kMiB), memory_limit / kMiB));
   }
 
   std::optional<std::string> reason(const WorkGroup& group, const AlgorithmDescription& algorithm,

@@ -17,17 +17,17 @@ struct Range {
 std::string wrong_row(Index row, Range range, bool causal, bool of_prompt,
                       const std::string& sequence) {
   if (!causal) {
-    return fmt::format("must be a row, from 0 to {}, of {}, is {}", range.last - 1, sequence, row);
+    return fmt::format("must be a row, from 0 to {}, of {}, got {}", range.last - 1, sequence, row);
   }
   if (!of_prompt) {
-    return fmt::format("must be a decode row, from {} (the end of the prompt) to {}, of {}, is {}",
+    return fmt::format("must be a decode row, from {} (the end of the prompt) to {}, of {}, got {}",
                        range.first, range.last - 1, sequence, row);
   }
   if (range.last == 0) {
-    return fmt::format("must be a row of the prompt, but {} is replayed without one, is {}",
+    return fmt::format("must be a row of the prompt, but {} is replayed without one, got {}",
                        sequence, row);
   }
-  return fmt::format("must be a row of the prompt, from 0 to {}, of {}, is {}", range.last - 1,
+  return fmt::format("must be a row of the prompt, from 0 to {}, of {}, got {}", range.last - 1,
                      sequence, row);
 }
 

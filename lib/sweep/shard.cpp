@@ -71,8 +71,8 @@ Shard read_shard(const std::string& text) {
                        read_number(std::string_view(text).substr(slash + 1), shard.count);
   if (!is_read || shard.index < 1 || shard.index > shard.count || shard.count > kMaxShards) {
     throw InputError(
-        fmt::format("--shard {}: must be i/n with i from 1 to n and n at most {}, such as 2/3",
-                    text, kMaxShards));
+        fmt::format("--shard: must be i/n with i from 1 to n and n at most {}, such as 2/3, got {}",
+                    kMaxShards, text));
   }
   return shard;
 }

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "core/shortened.hpp"
 #include "core/spelling.hpp"
 #include "json/document.hpp"
 #include "json/reader.hpp"
@@ -26,9 +27,9 @@ constexpr std::size_t kMaxStorages = 100'000;
 // Whether `count` of `what` are too many; an error then.
 bool too_many(double count, const char* what, const std::string& pointer, ErrorList& errors) {
   if (count <= static_cast<double>(kMaxStorages)) return false;
-  errors.add(pointer, fmt::format("makes {:.0f} {}, more than the {} that a sweep may have; "
+  errors.add(pointer, fmt::format("makes {} {}, more than the {} that a sweep may have; "
                                   "shorten an axis",
-                                  count, what, kMaxStorages));
+                                  count_text(count), what, kMaxStorages));
   return true;
 }
 

@@ -3,37 +3,68 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "algorithms/memory_budget.hpp"
 
 namespace kvbench {
+namespace {
+
+// Bytes of what is kept, in a storage; `known`: whether shape, prompt and parameters decide them.
+class StoredBytes {
+ public:
+  StoredBytes(const AlgorithmDescription& algorithm, const Params& params, const Storage* storage,
+              const StreamShape& shape, Index prompt, int element_bytes)
+      : layout_(storage, shape, prompt, element_bytes),
+        decoded_(shape.tokens - prompt),
+        only_appends_(algorithm.only_appends(params) && !shape.slides()) {}
+
+  bool known() const { return only_appends_ || layout_.on_arrival(); }
+  Index reach() const { return layout_.reach(); }
+  Index operator()(const KeptCounts& kept) const {
+    if (!only_appends_) return layout_.most_bytes(kept, kept);
+    KeptCounts of_prompt = kept;
+    of_prompt.keys = std::max<Index>(0, kept.keys - decoded_);
+    of_prompt.values = std::max<Index>(0, kept.values - decoded_);
+    return layout_.most_bytes(kept, of_prompt);
+  }
+
+ private:
+  StorageLayout layout_;
+  Index decoded_;
+  bool only_appends_;
+};
+
+}  // namespace
 
 std::variant<Params, std::string> solve_stored_memory(const AlgorithmDescription& algorithm,
                                                       const Params& params, const Storage* storage,
                                                       const StreamShape& shape, Index prompt,
                                                       int element_bytes) {
-  const StorageLayout layout(storage, shape, prompt, element_bytes);
-  const bool only_appends = algorithm.only_appends(params) && !shape.slides();
-  if (!only_appends && !layout.on_arrival()) {
+  const StoredBytes bytes(algorithm, params, storage, shape, prompt, element_bytes);
+  if (!bytes.known()) {
     return fmt::format(
         "memory cannot be solved for {}: which of its tokens {} has written depends on the data, "
         "because it drops tokens while it decodes; give a number of tokens",
         algorithm.id, storage_text(*storage));
   }
-  const auto bytes = [&](const KeptCounts& kept) {
-    if (!only_appends) return layout.most_bytes(kept, kept);
-    const Index decoded = shape.tokens - prompt;
-    KeptCounts of_prompt = kept;
-    of_prompt.keys = std::max<Index>(0, kept.keys - decoded);
-    of_prompt.values = std::max<Index>(0, kept.values - decoded);
-    return layout.most_bytes(kept, of_prompt);
-  };
   const auto skip = [&](const Params& solved) {
     const auto why = reason_to_skip(algorithm, solved, shape, prompt);
     return why || storage == nullptr ? why
                                      : reason_to_skip(*storage, algorithm, solved, shape, prompt);
   };
-  return solve_memory(algorithm, params, shape, prompt, element_bytes, bytes, layout.reach(), skip);
+  return solve_memory(algorithm, params, shape, prompt, element_bytes, std::cref(bytes),
+                      bytes.reach(), skip);
+}
+
+std::optional<double> known_memory(const AlgorithmDescription& algorithm, const Params& params,
+                                   const Storage* storage, const StreamShape& shape, Index prompt,
+                                   int element_bytes) {
+  if (!algorithm.most_kept || asks_for_memory(params)) return std::nullopt;
+  const StoredBytes bytes(algorithm, params, storage, shape, prompt, element_bytes);
+  const auto kept = algorithm.most_kept(params, shape, prompt);
+  if (!kept || !bytes.known()) return std::nullopt;
+  return static_cast<double>(bytes(*kept)) / static_cast<double>(exact_bytes(shape, element_bytes));
 }
 
 }  // namespace kvbench

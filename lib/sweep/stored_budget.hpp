@@ -1,6 +1,7 @@
-// {"memory": F} of a cell whose cache a codec writes.
+// {"memory": F} of a cell whose cache a codec writes, and the memory of cells before they run.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -15,5 +16,10 @@ std::variant<Params, std::string> solve_stored_memory(const AlgorithmDescription
                                                       const Params& params, const Storage* storage,
                                                       const StreamShape& shape, Index prompt,
                                                       int element_bytes);
+
+// A cell's memory.fraction, if shape, prompt and parameters decide it; `params` are solved.
+std::optional<double> known_memory(const AlgorithmDescription& algorithm, const Params& params,
+                                   const Storage* storage, const StreamShape& shape, Index prompt,
+                                   int element_bytes);
 
 }  // namespace kvbench

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "core/shortened.hpp"
 #include "core/spelling.hpp"
 #include "json/document.hpp"
 #include "sweep/axis.hpp"
@@ -157,7 +158,7 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
   if (entry.algorithm == nullptr) return read;
   const json none = json::object();
   const ParameterOwner owner{entry.algorithm->id, entry.algorithm->parameters,
-                             entry.algorithm->exactly_one_of};
+                             entry.algorithm->exactly_one_of, entry.algorithm->for_less_memory};
   auto columns = read_columns(params == nullptr ? none : *params, owner, {}, place, errors);
   if (!columns) return read;
   if (folder) {
@@ -171,9 +172,9 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
     entry.axes.emplace_back(column.parameter->name, column.axis.values);
   }
   if (points > points_left) {
-    errors.add(place, fmt::format("its axes make {:.0f} points, and a sweep has at most {} cells; "
+    errors.add(place, fmt::format("its axes make {} points, and a sweep has at most {} cells; "
                                   "shorten an axis",
-                                  points, kMaxCells));
+                                  count_text(points), kMaxCells));
     return read;
   }
   check_points(*columns, entry, place, errors);

@@ -23,7 +23,7 @@ StreamShape shape_of(Index tokens, Index window = 0) {
 }
 
 Params asking(const std::string& id, double fraction, Given more = {}) {
-  more.emplace_back("budget", MemoryBudget{fraction, 0});
+  more.emplace_back("budget", MemoryBudget{fraction});
   return params_for(algorithm_named(id), more);
 }
 
@@ -35,7 +35,7 @@ std::pair<Index, std::string> solved(const std::string& id, double fraction, con
   if (const auto* why = std::get_if<std::string>(&result)) return {0, *why};
   const Params& params = std::get<Params>(result);
   CHECK_FALSE(asks_for_memory(params));
-  return {std::get<MemoryBudget>(params.at("budget")).tokens, ""};
+  return {std::get<MemoryBudget>(params.at("budget")).solved, ""};
 }
 
 Index tokens_of(const std::string& id, double fraction, const Given& more = {}, Index window = 0) {

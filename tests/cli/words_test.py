@@ -62,8 +62,8 @@ class Words(Folder):
         self.assertEqual(done.returncode, DONE, done.stderr)
         self.assertEqual(len({cell["path"].split("/")[1] for cell in json.loads(done.stdout)["cell_list"]}), 2)
         for words, arguments in (
-                ("--memory and --budget are both given", ("--algorithm", "h2o", "--memory", "0.5", "--budget", "4")),
-                ("--memory: exact has no budget", ("--algorithm", "exact", "--memory", "0.5")),
+                ("--memory: --budget is given as well", ("--algorithm", "h2o", "--memory", "0.5", "--budget", "4")),
+                ("--memory: cannot be solved for exact", ("--algorithm", "exact", "--memory", "0.5")),
                 ("budget/memory: must be a number > 0", ("--algorithm", "h2o", "--memory", "half")),
                 ("/storage: unknown codec q8_00; did you mean q8_0?",
                  ("--algorithm", "h2o", "--budget", "4", "--storage", "q8_00"))):

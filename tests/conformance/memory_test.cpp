@@ -141,13 +141,25 @@ const std::vector<StreamSpec> kShapes = {
     {.tokens = 60, .d = 5, .dv = 3, .window = 17},
     {.tokens = 60, .d = 3, .dv = 7, .window = 50}};
 
-// The point with its budget as memory; none if it has no budget or that cannot be.
+bool takes_memory(const Subject& subject) {
+  return std::ranges::any_of(subject.algorithm->parameters, &Parameter::takes_memory);
+}
+
+// The one that is given as memory.
+std::string solved_name(const Params& params) {
+  for (const auto& [name, value] : params.entries()) {
+    if (std::holds_alternative<MemoryBudget>(value)) return name;
+  }
+  return "";
+}
+
+// The point with its budget, or halvings, as memory; none if it has neither or that cannot be.
 std::optional<Params> asking_for_memory(const Subject& subject, const Given& given,
                                         double fraction) {
   for (const Parameter& parameter : subject.algorithm->parameters) {
     Params params = params_for(*subject.algorithm, given);
     if (!parameter.takes_memory || params.find(parameter.name) == nullptr) continue;
-    params.set(parameter.name, MemoryBudget{fraction, 0});
+    params.set(parameter.name, MemoryBudget{fraction});
     if (subject.algorithm->validate(params)) return std::nullopt;
     return params;
   }
@@ -165,9 +177,10 @@ TEST_CASE("most_kept is the peak that a replay counts, whatever the budget") {
       for (const Point& point : subject.row->points) {
         std::optional<Params> params = asking_for_memory(subject, point.given, 0.5);
         if (!params) continue;
+        const std::string name = solved_name(*params);
         for (const Index prompt : {0, 35}) {
           for (const Index budget : {1, 4, 13, 34, 35, 47, 60}) {
-            params->set("budget", count_of(budget));
+            params->set(name, count_of(budget));
             if (reason_to_skip(*subject.algorithm, *params, shape, prompt)) continue;
             const auto most = subject.algorithm->most_kept(*params, shape, prompt);
             if (!most) continue;
@@ -187,8 +200,33 @@ TEST_CASE("most_kept is the peak that a replay counts, whatever the budget") {
   }
   for (const Subject& subject : subjects()) {
     CAPTURE(subject.row->id);
-    CHECK(ran.count(subject.row->id) == (subject.algorithm->most_kept ? 1 : 0));
+    CHECK(ran.count(subject.row->id) == (takes_memory(subject) ? 1 : 0));
   }
+}
+
+TEST_CASE("most_kept is the peak that a replay counts at every point for which it is known") {
+  std::set<std::string> ran;
+  for (const StreamSpec& spec : kShapes) {
+    const auto owned = make_stream(repeating(spec, 35));
+    const StreamShape& shape = owned->stream.shape;
+    for (const Subject& subject : subjects()) {
+      if (!subject.algorithm->most_kept) continue;
+      for (const Point& point : subject.row->points) {
+        const Params params = params_for(*subject.algorithm, point.given);
+        if (reason_to_skip(*subject.algorithm, params, shape, 35)) continue;
+        const auto most = subject.algorithm->most_kept(params, shape, 35);
+        if (!most) continue;
+        CAPTURE(describe(subject.row->id, point.given));
+        CAPTURE(spec.window);
+        const MemoryReport memory =
+            replay_one(owned->stream, 35, *subject.algorithm, params, 4).memory;
+        CHECK(bytes_of(*most, shape, 2) == memory.peak_bytes);
+        ran.insert(subject.row->id);
+      }
+    }
+  }
+  CHECK(ran.count("exact") == 1);
+  CHECK(ran.count("balancekv_prefill") == 1);
 }
 
 TEST_CASE("a budget solved for memory holds that memory to within one token, and no more") {
@@ -216,9 +254,18 @@ TEST_CASE("a budget solved for memory holds that memory to within one token, and
             const MemoryReport memory =
                 replay_one(owned->stream, prompt, *subject.algorithm, *params, 4).memory;
             CHECK(memory.fraction <= fraction);
-            const Index tokens = std::get<MemoryBudget>(params->at("budget")).tokens;
-            // The largest budget may hold less: there is no more to hold.
-            if (tokens < shape.tokens) {
+            const std::string name = solved_name(*params);
+            const Index solved_for = std::get<MemoryBudget>(params->at(name)).solved;
+            if (name == "T") {  // one halving less holds more than was asked for
+              if (solved_for > 0) {
+                Params more = *params;
+                more.set(name, solved_for - 1);
+                CHECK(
+                    replay_one(owned->stream, prompt, *subject.algorithm, more, 4).memory.fraction >
+                    fraction);
+              }
+            } else if (solved_for < shape.tokens) {
+              // The largest budget may hold less: there is no more to hold.
               CHECK(memory.fraction + token / static_cast<double>(memory.exact_bytes) > fraction);
             }
             ran.insert(subject.row->id);
@@ -229,7 +276,7 @@ TEST_CASE("a budget solved for memory holds that memory to within one token, and
   }
   for (const Subject& subject : subjects()) {
     CAPTURE(subject.row->id);
-    CHECK(ran.count(subject.row->id) == (subject.algorithm->most_kept ? 1 : 0));
+    CHECK(ran.count(subject.row->id) == (takes_memory(subject) ? 1 : 0));
   }
 }
 

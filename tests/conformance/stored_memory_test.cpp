@@ -62,7 +62,7 @@ std::optional<Params> asking(const Subject& subject) {
     Params params = params_for(*subject.algorithm, point.given);
     const Value* budget = params.find("budget");
     if (budget == nullptr || !subject.algorithm->most_kept) continue;
-    params.set("budget", MemoryBudget{0.5, 0});
+    params.set("budget", MemoryBudget{0.5});
     if (!subject.algorithm->validate(params)) return params;
   }
   return std::nullopt;
@@ -120,7 +120,7 @@ TEST_CASE("a budget solved for the memory of a storage is the largest that a rep
       if (fractions.empty()) continue;
       for (const double wanted : {0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8}) {
         CAPTURE(wanted);
-        asked->set("budget", MemoryBudget{wanted, 0});
+        asked->set("budget", MemoryBudget{wanted});
         const auto solved =
             solve_stored_memory(*subject.algorithm, *asked, &each.storage, shape, each.prompt, 2);
         const auto* params = std::get_if<Params>(&solved);
@@ -133,7 +133,7 @@ TEST_CASE("a budget solved for the memory of a storage is the largest that a rep
           }
           continue;
         }
-        const Index tokens = std::get<MemoryBudget>(params->at("budget")).tokens;
+        const Index tokens = std::get<MemoryBudget>(params->at("budget")).solved;
         if (fractions.count(tokens) == 0) continue;
         CAPTURE(tokens);
         CHECK(fractions.at(tokens) <= wanted);

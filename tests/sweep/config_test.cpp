@@ -308,6 +308,17 @@ TEST_CASE("the resolved sweep lists axes and defaults") {
   CHECK(config.resolved["memory"] == json::parse(R"({"element_bytes": 2})"));
 }
 
+TEST_CASE("one value is a list of one, where nothing else can be meant") {
+  const SweepFolder folder;
+  const SweepConfig listed = folder.parse(
+      R"({"schema_version": 1, "name": "q", "dumps": ["a.h5"], "algorithms": [{"algorithm": "exact"}],
+          "select": {"layers": [1], "kv_heads": [0], "sequences": ["0"]}})");
+  const SweepConfig single = folder.parse(
+      R"({"schema_version": 1, "name": "q", "dumps": "a.h5", "algorithms": {"algorithm": "exact"},
+          "select": {"layers": 1.0, "kv_heads": 0, "sequences": "0"}})");
+  CHECK(single.resolved == listed.resolved);
+}
+
 TEST_CASE("relative dump paths start at the sweep file's folder, whatever its name") {
   const SweepFolder folder;
   std::filesystem::create_directories(folder.file("od[d] *folder/configs"));

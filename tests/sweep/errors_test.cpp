@@ -49,7 +49,7 @@ const Case kCases[] = {
                                       }() +
                                       ": "},
     // Dumps.
-    {R"({"schema_version": 1, "name": "q", "dumps": "a.h5", "algorithms": [{"algorithm": "exact"}]})",
+    {R"({"schema_version": 1, "name": "q", "dumps": 7, "algorithms": [{"algorithm": "exact"}]})",
      "quick.json: /dumps: "},
     {R"({"schema_version": 1, "name": "q", "dumps": [], "algorithms": [{"algorithm": "exact"}]})",
      "quick.json: /dumps: "},
@@ -62,12 +62,12 @@ const Case kCases[] = {
     // Selection.
     {with(R"("select": [])"), "quick.json: /select: "},
     {with(R"("select": {"layer": [1]})"), "quick.json: /select/layer: "},
-    {with(R"("select": {"layers": 1})"), "quick.json: /select/layers: "},
+    {with(R"("select": {"layers": "first"})"), "quick.json: /select/layers: "},
     {with(R"("select": {"layers": []})"), "quick.json: /select/layers: "},
     {with(R"("select": {"layers": [0, -1]})"), "quick.json: /select/layers/1: "},
     {with(R"("select": {"layers": [0, 1, 0]})"), "quick.json: /select/layers/2: "},
     {with(R"("select": {"kv_heads": "some"})"), "quick.json: /select/kv_heads: "},
-    {with(R"("select": {"sequences": "0"})"), "quick.json: /select/sequences: "},
+    {with(R"("select": {"sequences": 0})"), "quick.json: /select/sequences: "},
     {with(R"("select": {"sequences": [0]})"), "quick.json: /select/sequences/0: "},
     {with(R"("select": {"sequences": ["0", "0"]})"), "quick.json: /select/sequences/1: "},
     {with(R"("select": {"tokens": 0})"), "quick.json: /select/tokens: "},

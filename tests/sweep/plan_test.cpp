@@ -239,7 +239,7 @@ TEST_CASE("a budget given as memory is its cells' identity and is solved on each
   const Plan plan = real_plan(folder, text, dump);
   REQUIRE(plan.cells.size() == 2 * 2 * 4);
   const auto tokens = [&](std::size_t cell) {
-    return std::get<MemoryBudget>(plan.cells[cell].params->at("budget")).tokens;
+    return std::get<MemoryBudget>(plan.cells[cell].params->at("budget")).solved;
   };
   CHECK(tokens(0) == 25);
   CHECK(tokens(1) == 50);

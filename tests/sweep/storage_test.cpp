@@ -194,7 +194,7 @@ TEST_CASE("a memory is solved with the bytes of the storage") {
         plan_of(entry("snapkv", R"("budget": {"memory": 0.6}, "window": 4)"), storage);
     const PlannedCell& cell = plan.cells.front();
     REQUIRE_MESSAGE(!cell.skip_reason, *cell.skip_reason);
-    return std::get<MemoryBudget>(cell.params->at("budget")).tokens;
+    return std::get<MemoryBudget>(cell.params->at("budget")).solved;
   };
   // 100 tokens of d = dv, half of them decoded: 0.6 of their 16-bit bytes hold 60 tokens as they
   // came, of which 10 are the prompt's; with 8.5 bits a number there is room for all.
@@ -242,7 +242,7 @@ TEST_CASE("a memory is solved for the largest budget, where more tokens take few
     const Params* found = std::get_if<Params>(&solved);
     // 1 + 4 tokens take 5 of 100 as they came, 0.05: every memory has a budget.
     REQUIRE_MESSAGE(found != nullptr, std::get<std::string>(solved));
-    const Index tokens = std::get<MemoryBudget>(found->at("budget")).tokens;
+    const Index tokens = std::get<MemoryBudget>(found->at("budget")).solved;
     if (tokens >= kPrompt) continue;  // the whole prompt
     CHECK(tokens == largest);
     not_first += tokens > first ? 1 : 0;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -38,6 +39,26 @@ bool has_ending(const std::string& word, const std::string& ending) {
          word.compare(word.size() - ending.size(), ending.size(), ending) == 0;
 }
 
+// A hyphen, or one of the dashes that text editors put in its place; its length in bytes.
+std::size_t dash_at(const std::string& word, std::size_t at) {
+  if (word[at] == '-') return 1;
+  const std::string three = word.substr(at, 3);
+  const bool is_dash = three == "\u2212" || (three >= "\u2010" && three <= "\u2015");
+  return is_dash ? 3 : 0;
+}
+
+std::string without_dashes(const std::string& word) {
+  std::size_t at = 0;
+  while (at < word.size() && dash_at(word, at) > 0) at += dash_at(word, at);
+  return word.substr(at);
+}
+
+// Begins like an option, but not by hyphens alone.
+bool has_other_dash(const std::string& word) {
+  const std::string rest = without_dashes(word);
+  return word.size() - rest.size() > 2;
+}
+
 class ArgumentReader {
  public:
   explicit ArgumentReader(CLI::App& command) : command_(command), name_(full_name(command)) {
@@ -65,6 +86,13 @@ class ArgumentReader {
         } else if (row->takes_value && ++i < words.size()) {
           require_value(*row, words[i]);
         }
+        while (row != nullptr && row->takes_several && i + 1 < words.size() &&
+               !words[i + 1].starts_with('-') && !has_ending(words[i + 1], ".json")) {
+          require_value(*row, words[++i]);
+        }
+      } else if (has_other_dash(word)) {
+        static_cast<void>(option_of(word));
+        if (i + 1 < words.size() && words[i + 1][0] != '-') ++i;
       } else if (word.size() > 1 && word[0] == '-') {
         i += read_short(word, i + 1 < words.size() ? &words[i + 1] : nullptr);
       } else {
@@ -83,7 +111,9 @@ class ArgumentReader {
       if (row.name == name) return &row;
       known.push_back(row.name);
     }
-    const std::optional<std::string> near = nearest_word(name, known);
+    const std::string letters = without_dashes(name);
+    const bool is_long = name.starts_with("--") || letters.size() > 1;
+    const auto near = is_long ? nearest_word("--" + letters, known) : std::nullopt;
     if (near) given_.insert(*near);
     errors_.add(fmt::format("{}: unknown option {}{}; see `{} --help`", name_, name,
                             did_you_mean(near), name_));
@@ -102,8 +132,11 @@ class ArgumentReader {
   std::size_t read_short(const std::string& word, const std::string* next) {
     const OptionRow* row = short_option_of(word);
     if (row == nullptr) {
-      errors_.add(fmt::format("{}: unknown option {}; see `{} --help`", name_, word, name_));
-      return 0;
+      static_cast<void>(option_of(word));
+      return next != nullptr && word.size() > 2 && word.find('=') == std::string::npos &&
+                     !next->starts_with('-')
+                 ? 1
+                 : 0;
     }
     if (!row->takes_value) return 0;
     if (word.size() > 2) {
@@ -129,7 +162,7 @@ class ArgumentReader {
 
   void require_value(const OptionRow& row, const std::string& word) {
     if (word.empty()) {
-      add_error(row.name + " is empty; give it a value");
+      add_error(row.name + ": is empty; give it a value");
     } else if (row.choices.empty()) {
       require_readable(row, word);
     } else {
@@ -143,6 +176,14 @@ class ArgumentReader {
     option.add_result(word);
     try {
       option.run_callback();
+    } catch (const CLI::ConversionError& error) {
+      const std::map<std::string, std::string> kinds = {
+          {"INT", "an integer"}, {"UINT", "an integer >= 0"}, {"FLOAT", "a number"}};
+      const std::string type = option.get_type_name();
+      const auto kind = kinds.find(type.substr(0, type.find(':')));
+      add_error(kind == kinds.end()
+                    ? error.what()
+                    : fmt::format("{}: must be {}, got {}", row.name, kind->second, word));
     } catch (const CLI::ParseError& error) {
       add_error(error.what());
     }
@@ -156,7 +197,7 @@ class ArgumentReader {
             std::any_of(row.instead.begin(), row.instead.end(),
                         [&](const std::string& name) { return given_.count(name) > 0; });
         if (row.required && !is_replaced && given_.count(row.name) == 0) {
-          add_error(row.name + " is required");
+          add_error(row.name + ": is required");
         }
       }
     }
@@ -172,8 +213,10 @@ class ArgumentReader {
     // Only by its letters is a gpu nearer to cpu.
     const std::string near =
         did_you_mean(word == "gpu" && row.name == "--device" ? "cuda" : word, choices);
-    errors_.add(fmt::format("{}: {}: '{}' is not one of {}{}", name_, row.name, word,
-                            fmt::join(choices, ", "), near));
+    errors_.add(near.empty()
+                    ? fmt::format("{}: {}: must be one of {}, got {}", name_, row.name,
+                                  fmt::join(choices, ", "), word)
+                    : fmt::format("{}: {}: unknown value {}{}", name_, row.name, word, near));
   }
 
   // Most commands name their first file by an option, which is easily forgotten.
@@ -207,8 +250,10 @@ void check_arguments(CLI::App& app, const std::vector<std::string>& words) {
   }
   CLI::App* command = words[1][0] == '-' ? &app : command_named(app, words[1]);
   if (command == nullptr) {
-    throw InputError(fmt::format("unknown command {}{}; expected one of {}", words[1],
-                                 did_you_mean(words[1], commands), fmt::join(commands, ", ")));
+    const std::string near = did_you_mean(words[1], commands);
+    throw InputError(fmt::format(
+        "unknown command {}{}", words[1],
+        near.empty() ? fmt::format("; expected one of {}", fmt::join(commands, ", ")) : near));
   }
   if (words[1] == "--version") return;
   for (const std::string& word : words) {

@@ -35,7 +35,7 @@ ComputeDevice::ComputeDevice(std::string asked) : asked_(std::move(asked)) {
   if (asked_ == "cpu") return;
   cuda_ = try_cuda();
   if (asked_ == "cuda" && !cuda_) {
-    throw InputError("--device cuda: " + reason_ + "; use --device cpu or auto");
+    throw InputError("--device: cuda cannot be used: " + reason_ + "; use --device cpu or auto");
   }
 }
 
@@ -61,7 +61,8 @@ void ComputeDevice::suit(const std::vector<PlannedDump>& dumps) {
                               layer.index, sequence.name, dump.path, what);
         cuda_.reset();
         if (asked_ == "auto") return;
-        throw InputError("--device cuda: " + reason_ + "; use --device cpu or auto");
+        throw InputError("--device: cuda cannot be used: " + reason_ +
+                         "; use --device cpu or auto");
       }
     }
   }

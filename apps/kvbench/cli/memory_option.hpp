@@ -12,8 +12,7 @@ namespace kvbench {
 inline void add_memory_limit(CLI::App& command, std::uint64_t& bytes) {
   command
       .add_option("--memory-limit", bytes,
-                  "Refuse what needs more, e.g. 4GiB; default: what this process may use (machine, "
-                  "control group, address space)")
+                  "Refuse what needs more, e.g. 4GiB; default: what this process may use")
       ->type_name("SIZE")
       ->transform(CLI::Validator(to_bytes, ""));
 }

@@ -34,6 +34,7 @@ OptionRow row_of(const CLI::Option& option) {
     row.instead.push_back(name_of(*other));
   }
   row.repeats = option.get_items_expected_max() > 1;
+  row.takes_several = !row.positional && row.repeats && option.get_allow_extra_args();
   row.choices = choices_in(option.get_type_name());
   row.description = option.get_description();
   if (row.takes_value) {

@@ -18,6 +18,7 @@ struct OptionRow {
   bool required = false;             // unless one of `instead` is given
   std::vector<std::string> instead;  // options that exclude it
   bool repeats = false;
+  bool takes_several = false;        // words after its value are values too
   std::string value;                 // what stands for the value: "FILE"; empty without one
   std::vector<std::string> choices;  // the words allowed, if there is a fixed set
   std::string fallback;              // default, as printed; empty if none is shown

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <filesystem>
 #include <set>
+#include <sstream>
 
 #include "algorithms/registry.hpp"
 #include "cli/virtual_option.hpp"
@@ -54,25 +55,60 @@ bool has_parameter(const AlgorithmDescription& algorithm, const std::string& nam
                      [&](const Parameter& parameter) { return parameter.name == name; });
 }
 
-// Budgets that come to these parts of the exact cache's memory.
+// "h2o,snapkv" as two.
+std::vector<std::string> split(const std::string& names) {
+  std::vector<std::string> out;
+  std::istringstream words(names);
+  for (std::string word; std::getline(words, word, ',');) out.push_back(word);
+  if (names.empty() || names.back() == ',') out.emplace_back();
+  return out;
+}
+
+std::vector<std::string> algorithms_of(const SweepOptions& options, ErrorList& errors) {
+  std::vector<std::string> all;
+  for (const std::string& given : options.algorithms) {
+    for (const std::string& name : split(given)) {
+      if (name.empty()) {
+        errors.add(fmt::format("--algorithm: has an empty name in \"{}\"; remove a comma", given));
+      } else {
+        all.push_back(name);
+      }
+    }
+  }
+  return all;
+}
+
+// Values with which each algorithm keeps these parts of the exact cache's memory.
 void add_memory(const SweepOptions& options, json& entries, ErrorList& errors) {
   const json given = value_of(options.memory);
-  json budget = {{"memory", given}};
+  json asked = {{"memory", given}};
   if (given.is_array()) {
-    budget = json::array();
-    for (const json& part : given) budget.push_back({{"memory", part}});
+    asked = json::array();
+    for (const json& part : given) asked.push_back({{"memory", part}});
   }
   if (!options.params.at("budget").empty()) {
-    errors.add("--memory and --budget are both given; give one of them");
+    errors.add("--memory: --budget is given as well; give one of them");
     return;
   }
   for (json& entry : entries) {
     const auto id = entry.at("algorithm").get<std::string>();
     const AlgorithmDescription* algorithm = find_algorithm(id);  // null: refused with the sweep
-    if (algorithm != nullptr && !has_parameter(*algorithm, "budget")) {
-      errors.add(fmt::format("--memory: {} has no budget; leave it out of this sweep", id));
+    if (algorithm == nullptr) continue;
+    const auto solved = std::ranges::find_if(
+        algorithm->parameters, [](const Parameter& each) { return each.takes_memory; });
+    if (solved == algorithm->parameters.end()) {
+      errors.add(fmt::format("--memory: cannot be solved for {}: {}", id,
+                             algorithm->for_less_memory.empty()
+                                 ? "its parameters alone do not decide it; give their values"
+                                 : algorithm->for_less_memory));
+    } else if (entry.contains("params") && entry["params"].contains(solved->name)) {
+      errors.add(
+          fmt::format("--memory: solves {} of {}, which is given as well; leave one of them "
+                      "out",
+                      solved->name, id));
+    } else {
+      entry["params"][solved->name] = asked;
     }
-    entry["params"]["budget"] = budget;
   }
 }
 
@@ -97,8 +133,9 @@ std::string text_of(const json& value) {
 
 // What the sweep runs: algorithms, parameters and the rest that changes its cells, and the dumps. A
 // sweep grows by its seeds, so they are not part of it.
-std::string name_of(const json& sweep, const SweepOptions& options) {
-  std::vector<std::string> parts = options.algorithms;
+std::string name_of(const json& sweep, const std::vector<std::string>& algorithms,
+                    const SweepOptions& options) {
+  std::vector<std::string> parts = algorithms;
   std::set<std::string> params;
   for (const json& entry : sweep.at("algorithms")) {
     const json given = entry.value("params", json::object());
@@ -109,7 +146,7 @@ std::string name_of(const json& sweep, const SweepOptions& options) {
     if (key == "schema_version" || key == "dumps" || key == "algorithms" || key == "seeds") continue;
     parts.push_back(key + "-" + text_of(value));
   }
-  for (const std::string& set : options.sets) {
+  for (const std::string& set : options.all_sets()) {
     if (set.starts_with("/seeds") || set.starts_with("seeds")) continue;
     parts.push_back(set);
   }
@@ -132,7 +169,9 @@ json sweep_document(const SweepOptions& options) {
   ErrorList errors;
   std::set<std::string> used;
   json entries = json::array();
-  for (const std::string& name : options.algorithms) {
+  const std::vector<std::string> algorithms = algorithms_of(options, errors);
+  errors.throw_if_any();
+  for (const std::string& name : algorithms) {
     json entry = {{"algorithm", name}};
     const AlgorithmDescription* algorithm = find_algorithm(name);  // null: refused with the sweep
     for (const auto& [parameter, text] : options.params) {
@@ -146,63 +185,97 @@ json sweep_document(const SweepOptions& options) {
   for (const auto& [parameter, text] : options.params) {
     if (text.empty() || used.count(parameter) != 0) continue;
     errors.add(fmt::format("--{}: {} has no such parameter; {} have it", parameter,
-                           fmt::join(options.algorithms, ", "),
+                           fmt::join(algorithms, ", "),
                            fmt::join(all_parameters().at(parameter), ", ")));
   }
   if (!options.memory.empty()) add_memory(options, entries, errors);
   errors.throw_if_any();
   json sweep = {{"schema_version", 1}, {"dumps", options.dumps}, {"algorithms", entries}};
   if (!options.storage.empty()) sweep["storage"] = value_of(options.storage);
-  sweep["name"] = name_of(sweep, options);
+  sweep["name"] = name_of(sweep, algorithms, options);
   return sweep;
 }
 
+// "/select/layers" and "select.layers" as the latter.
+std::string dotted(std::string path) {
+  path = path.substr(0, path.find('='));
+  if (path.starts_with('/')) {
+    path.erase(0, 1);
+    std::ranges::replace(path, '/', '.');
+  }
+  return path;
+}
+
 }  // namespace
+
+std::vector<std::string> SweepOptions::all_sets() const {
+  ErrorList errors;
+  std::vector<std::string> out;
+  const auto add = [&](const char* option, const std::string& text, std::string path) {
+    if (text.empty()) return;
+    const json value = value_of(text);
+    const std::string section = path.substr(0, path.find('.'));
+    // Of seeds a number is how many; a list are the seeds.
+    if (section == "seeds" && (value.is_array() || value.is_object())) path = section;
+    for (const std::string& set : sets) {
+      const std::string other = dotted(set);
+      if (other != path && other != section && !other.starts_with(path + ".")) continue;
+      errors.add(fmt::format("{}: --set {} is given as well; give one of them", option, other));
+    }
+    out.push_back(path + "=" + value.dump(-1, ' ', false, json::error_handler_t::replace));
+  };
+  add("--seeds", seeds, "seeds.count");
+  add("--layers", layers, "select.layers");
+  add("--prompt-tokens", prompt_tokens, "replay.prompt_tokens");
+  errors.throw_if_any();
+  out.insert(out.end(), sets.begin(), sets.end());
+  return out;
+}
 
 void add_sweep_options(CLI::App& command, SweepOptions& options) {
   command
       .add_option("-c,--config", options.config,
                   "Sweep file (JSON, configs/README.md); - is standard input")
       ->type_name("FILE");
-  command
-      .add_option("--dump", options.dumps,
-                  "In place of a sweep file: a dump, or a glob of dumps; may be repeated")
-      ->type_name("DUMP")
-      ->allow_extra_args(false);
+  command.add_option("--dump", options.dumps, "In place of a sweep file: dumps, or globs of dumps")
+      ->type_name("DUMP");
   command
       .add_option("--algorithm", options.algorithms,
-                  "And an algorithm, its parameters by the options below; may be repeated")
-      ->type_name("ID")
-      ->allow_extra_args(false);
+                  "And algorithms, with commas between; `kvbench list parameters`: their options")
+      ->type_name("ID");
+  command
+      .add_option("--memory", options.memory,
+                  "With --algorithm, parts of the exact cache's memory: 0.1,0.2")
+      ->type_name("PARTS");
+  command
+      .add_option("--storage", options.storage,
+                  "With --algorithm, how keys and values are stored: codecs, or JSON")
+      ->type_name("CODECS");
+  command.add_option("--seeds", options.seeds, "Number of seeds, or the seeds with commas between")
+      ->type_name("N");
+  command.add_option("--layers", options.layers, "Layers, with commas between, or all")
+      ->type_name("LAYERS");
+  command
+      .add_option("--prompt-tokens", options.prompt_tokens,
+                  "Tokens of the prompt, or its part of the sequence; the rest is decoded")
+      ->type_name("P");
   command
       .add_option("--set", options.sets,
-                  "Replace a value of the sweep by JSON, or a word: select.layers=[0], or with a "
-                  "JSON pointer /select/layers=[0]; may be repeated")
+                  "Replace another value of the sweep, by JSON or a word; may be repeated")
       ->type_name("PATH=VALUE")
       ->allow_extra_args(false);
   command
       .add_option("--only", options.only,
-                  "Only cells whose id or algorithm/label/sequence/layer/head matches; * stays "
-                  "within a part; may be repeated")
+                  "Only cells with this id or algorithm/label/sequence/layer/head; may be repeated")
       ->type_name("GLOB")
       ->allow_extra_args(false);
-  command
-      .add_option("--storage", options.storage,
-                  "With --algorithm, how keys and values are stored: a codec, or JSON as in a "
-                  "sweep; several with commas between")
-      ->type_name("CODECS");
-  command
-      .add_option("--memory", options.memory,
-                  "With --algorithm, budgets as parts of the exact cache's memory; several with "
-                  "commas between")
-      ->type_name("PARTS");
   add_allow_virtual(command, options.allow_virtual);
   for (const auto& [name, owners] : all_parameters()) {
     command
         .add_option("--" + name, options.params[name],
                     fmt::format("of {}", fmt::join(owners, ", ")))
         ->type_name("VALUES")
-        ->group("Parameters, with --algorithm; several values with commas between");
+        ->group("");  // `kvbench list parameters` has them
   }
 }
 
@@ -222,11 +295,11 @@ SweepConfig read_sweep_options(const SweepOptions& options,
                         !options.storage.empty() || !options.memory.empty();
   if (!options.config.empty() && in_words) {
     throw InputError(
-        "--config and --dump, --algorithm or parameters are both given; give a sweep file, changed "
+        "--config: --dump, --algorithm or parameters are given as well; give a sweep file, changed "
         "by --set, or dumps and algorithms");
   }
   if (!options.config.empty()) {
-    return read_sweep(options.config, options.sets, algorithms, ErrorPolicy::kKeep);
+    return read_sweep(options.config, options.all_sets(), algorithms, ErrorPolicy::kKeep);
   }
   if (options.dumps.empty() || options.algorithms.empty()) {
     throw InputError(
@@ -236,7 +309,7 @@ SweepConfig read_sweep_options(const SweepOptions& options,
                                             : "--algorithm"));
   }
   return parse_sweep(sweep_document(options).dump(-1, ' ', false, json::error_handler_t::replace),
-                     kPlace, options.sets, algorithms, ErrorPolicy::kKeep);
+                     kPlace, options.all_sets(), algorithms, ErrorPolicy::kKeep);
 }
 
 }  // namespace kvbench

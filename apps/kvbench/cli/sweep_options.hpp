@@ -17,11 +17,17 @@ struct SweepOptions {
   std::vector<std::string> algorithms;
   std::map<std::string, std::string> params;  // by name; empty: not given
   std::string storage;                        // as in a sweep, or several with commas between
-  std::string memory;                         // budgets as parts of the exact cache's memory
+  std::string memory;                         // parts of the exact cache's memory
+  std::string seeds;                          // how many, or several with commas between
+  std::string layers;
+  std::string prompt_tokens;
   std::vector<std::string> sets;
   std::vector<std::string> only;
   bool allow_virtual = false;  // of the dumps
 
+  // `sets` after what --seeds, --layers and --prompt-tokens set. Throws InputError where one of
+  // them and a set are of the same value.
+  std::vector<std::string> all_sets() const;
   bool has_file() const { return !config.empty() && config != "-"; }
 };
 

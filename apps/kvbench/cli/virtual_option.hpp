@@ -7,8 +7,7 @@ namespace kvbench {
 
 inline void add_allow_virtual(CLI::App& command, bool& allowed) {
   command.add_flag("--allow-virtual", allowed,
-                   "Read virtual datasets made of files in the dump's own folder; without it they "
-                   "are refused");
+                   "Read virtual datasets made of files in the dump's own folder");
 }
 
 }  // namespace kvbench

@@ -48,11 +48,10 @@ void check_rules(const CompareRules& rules, ErrorList& errors) {
     if (const auto error = compared_metric_error(metric)) errors.add("--metric: " + *error);
   }
   if (!(rules.tolerance >= 0.0) || !std::isfinite(rules.tolerance)) {
-    errors.add(
-        fmt::format("--tolerance: must be a fraction of at least 0, got {}", rules.tolerance));
+    errors.add(fmt::format("--tolerance: must be a fraction >= 0, got {}", rules.tolerance));
   }
   if (!(rules.absolute_tolerance > 0.0) || !std::isfinite(rules.absolute_tolerance)) {
-    errors.add(fmt::format("--absolute-tolerance: must be a number above 0, got {}",
+    errors.add(fmt::format("--absolute-tolerance: must be a number > 0, got {}",
                            rules.absolute_tolerance));
   }
 }

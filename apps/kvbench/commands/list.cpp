@@ -43,6 +43,7 @@ Examples:
   kvbench list algorithms h2o snapkv
   kvbench list algorithms --markdown
   kvbench list algorithms --json | jq '.[] | select(.id == "subgen").parameters'
+  kvbench list parameters
   kvbench list storage
   kvbench list metrics
   kvbench list derived
@@ -180,6 +181,45 @@ void print_algorithms_markdown() {
   }
 }
 
+// By name: what each algorithm that has it makes of it.
+std::map<std::string, Json> parameters_by_name() {
+  std::map<std::string, Json> out;
+  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    for (const Parameter& parameter : algorithm.parameters) {
+      const auto usual = parameter.default_value ? to_string(*parameter.default_value) : "";
+      out[parameter.name].push_back({{"algorithm", algorithm.id},
+                                     {"range", range_text(parameter)},
+                                     {"default", usual.empty() ? Json() : Json(usual)},
+                                     {"description", parameter.doc}});
+    }
+  }
+  return out;
+}
+
+Json parameters_json() {
+  Json out = Json::array();
+  for (const auto& [name, owners] : parameters_by_name()) {
+    out.push_back({{"name", name}, {"algorithms", owners}});
+  }
+  return out;
+}
+
+void print_parameters_by_name() {
+  Table table({{"option", Align::kLeft, 16}, {"meaning and algorithms", Align::kLeft}}, " ");
+  for (const auto& [name, owners] : parameters_by_name()) {
+    std::map<std::string, std::vector<std::string>> by_meaning;
+    for (const Json& owner : owners) {
+      by_meaning[owner["description"].get<std::string>()].push_back(owner["algorithm"]);
+    }
+    std::string option = "--" + name;
+    for (const auto& [meaning, ids] : by_meaning) {
+      table.add({option, fmt::format("{}: {}", meaning, fmt::join(ids, ", "))});
+      option.clear();
+    }
+  }
+  print_block(table.text(terminal_columns(stdout)));
+}
+
 // "keys", "values" or both.
 const char* tensors_text(const CodecDescription& codec) {
   if (!codec.of_keys) return "values";
@@ -305,6 +345,8 @@ constexpr Listed kListed[] = {
     {"algorithms", [](const ListOptions& options) { print_algorithms(options.names); },
      [](const ListOptions& options) { return algorithms_document(options.names); },
      print_algorithms_markdown},
+    {"parameters", [](const ListOptions&) { print_parameters_by_name(); },
+     [](const ListOptions&) { return parameters_json(); }, nullptr},
     {"storage", [](const ListOptions&) { print_storage(); },
      [](const ListOptions&) { return storage_document(); }, print_storage_markdown},
     {"metrics", [](const ListOptions&) { print_metrics(); },
@@ -324,7 +366,8 @@ int run(const ListOptions& options) {
                     [&](const Listed& each) { return each.what == options.what; });
   if (options.markdown) {
     if (listed.as_markdown == nullptr) {
-      throw InputError("kvbench list: devices have no --markdown; leave it out, or use --json");
+      throw InputError(fmt::format(
+          "kvbench list: {} have no --markdown; leave it out, or use --json", options.what));
     }
     listed.as_markdown();
   } else if (options.json) {
@@ -345,7 +388,8 @@ Command add_list(CLI::App& app) {
   for (const Listed& each : kListed) names.emplace_back(each.what);
   command
       ->add_option("WHAT", options->what,
-                   "algorithms with their parameters; storage: codecs with theirs; metrics of a "
+                   "algorithms with their parameters; parameters: all, by name; storage: codecs; "
+                   "metrics of a "
                    "cell and of a whole layer; derived: what algorithms "
                    "report of a cell; devices")
       ->required()

@@ -37,13 +37,14 @@ constexpr const char* kPlanFooter =
 results.json. Time is estimated: a few cells are timed on the first part of a long sequence for about two
 seconds and the rest is extrapolated, for this machine, these dumps and its present load; writing per-row values (output.rows) is not part of it.
 Multiply-adds are an upper bound, the same on every machine; --shard distributes the KV heads by them.
-Nothing is written.
+Memory per setting is memory.fraction, where shape and parameters decide it. Nothing is written.
+Parameters of methods are options too: `kvbench help h2o`, or all: `kvbench list parameters`.
 
 Examples:
   kvbench plan --config configs/quick.json
   kvbench plan --config configs/quick.json --shard 2/3
   kvbench plan --config configs/quick.json --only 'subgen/*/*/*/*' --json | jq '.cell_list[].id'
-  kvbench plan --dump data/smollm2-constitution.h5 --algorithm h2o --algorithm snapkv --budget 256,512)";
+  kvbench plan --dump data/smollm2-constitution.h5 --algorithm h2o,snapkv --budget 256,512)";
 
 // Time budget of the cost estimate: the first, less what was spent before, but no less than the
 // second.

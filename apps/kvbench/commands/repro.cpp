@@ -49,8 +49,8 @@ std::string python_repro_of(const SweepOptions& options, const std::string& conf
   const std::string only = ids.size() == 1 ? quoted(ids.front()) : nlohmann::json(ids).dump();
   std::string call = fmt::format("kb.run({}, out=\"{}\", only={}, methods=[{}]", quoted(config), out,
                                  only, cell.algorithm->title);
-  if (options.has_file() && !options.sets.empty()) {
-    call += ", sets=" + nlohmann::json(options.sets).dump();
+  if (options.has_file() && !options.all_sets().empty()) {
+    call += ", sets=" + nlohmann::json(options.all_sets()).dump();
   }
   if (options.allow_virtual) call += ", allow_virtual=True";
   return call + ")";
@@ -72,7 +72,7 @@ std::string repro(const SweepOptions& options, const std::string& folder, const 
   line += " --out " + out;
   if (options.allow_virtual) line += " --allow-virtual";
   if (!has_file) return line;  // sweep.json has what --set changed
-  for (const std::string& set : options.sets) line += " --set " + shell_word(set);
+  for (const std::string& set : options.all_sets()) line += " --set " + shell_word(set);
   return line;
 }
 

@@ -72,26 +72,22 @@ struct RunOptions {
 };
 
 constexpr const char* kRunFooter =
-    R"(DIR gets journal.jsonl (one line per finished cell), results.json, written when the run ends,
-results.rows.h5 if the sweep asks for per-row values, and sweep.json if the sweep is given without a file.
-DIR belongs to one sweep, which may grow (more seeds, settings, layers): a run that lacks finished cells of
-DIR is refused, and --out, --fresh or --add decide. With --add the cells that both have are reused, results.json
-is that of the last sweep, and an earlier one is kept as results-HASH.json; HASH is of its plan.
-A run that was interrupted or killed resumes when the same command is given again. Ctrl-C, SIGTERM and the
-end of its terminal stop it within seconds, with only cells in progress lost, and results.json is still written, which takes longer for many cells. A second Ctrl-C
-kills at once. With --shard i/n each part needs a DIR of its own, and its results.json stays
-incomplete; `kvbench merge` joins the parts. The summary table goes to stderr and covers the KV heads
-that are complete; results.json is the data.
-results.json names files as they are written from the working folder; --anonymous leaves out more.
-DIR is locked while a run writes to it. If its file system cannot lock files (some Lustre and NFS
-mounts), give --no-lock, and start no second run into DIR: its lines would mix with the first one's.
+    R"(DIR gets results.json, journal.jsonl (a line per finished cell), results.rows.h5 if the sweep asks for
+rows, and sweep.json if the sweep is given by options. DIR belongs to one sweep, which may grow: a run that
+lacks finished cells of DIR is refused, unless --fresh or --add is given. With --add an earlier results.json is
+kept as results-HASH.json. The same command resumes a run that was interrupted or killed. Ctrl-C and
+SIGTERM lose only the cells in progress; a second Ctrl-C kills at once. With --shard i/n each part needs
+a DIR of its own, and `kvbench merge` joins the parts. The summary table goes to stderr. DIR is locked
+while a run writes to it; only where its file system cannot lock files (some Lustre and NFS), --no-lock.
+Exit codes: 0 done, 2 bad input, 3 failed cells, 5 interrupted or shards missing.
+Parameters of methods are options too: `kvbench help h2o`, or all: `kvbench list parameters`.
 
 Examples:
   kvbench run --config configs/quick.json
-  kvbench run --config configs/quick.json --only 'subgen/*/*/*/*' --set /seeds/count=10
+  kvbench run --config configs/quick.json --only 'subgen/*/*/*/*' --seeds 10 --layers 0,15
   kvbench run --config configs/quick.json --shard 2/3 --out quick-2-of-3
   kvbench run --config configs/quick.json --out quick-4 --threads 4 --memory-limit 8GiB
-  kvbench run --dump data/smollm2-constitution.h5 --algorithm h2o --budget 256,512 --out h2o)";
+  kvbench run --dump data/smollm2-constitution.h5 --algorithm h2o,snapkv --memory 0.2,0.4 --out two)";
 
 // The sweep as it was resolved, if it was given without a file; its paths start at its folder.
 void write_sweep(const Plan& plan, const std::string& folder) {
@@ -137,7 +133,7 @@ void warn_of_damaged_rows(const RowsFile& rows, const std::string& path) {
 
 void warn_of_unreadable_caches(const KeptStore& caches) {
   for (const std::string& message : caches.unreadable()) {
-    log_text("kvbench: warning: {}; the cells stored there are computed again\n", message);
+    log_text("kvbench: warning: {}; cells stored there will be recomputed\n", message);
   }
 }
 
@@ -430,8 +426,7 @@ Command add_run(CLI::App& app, std::vector<std::string> argv,
       app.add_subcommand("run", "Run a sweep: replay every cell and write results.json");
   add_sweep_options(*command, options->sweep);
   command
-      ->add_option("-o,--out", options->out,
-                   "Output folder; default: results/<name of the sweep> in the working folder")
+      ->add_option("-o,--out", options->out, "Output folder; default: results/<name of the sweep>")
       ->type_name("DIR");
   add_device_option(*command, options->device);
   add_threads_option(*command, options->threads);
@@ -445,16 +440,15 @@ Command add_run(CLI::App& app, std::vector<std::string> argv,
   command->add_flag("--retry-failed", options->retry_failed, "Compute failed cells once more");
   add_memory_limit(*command, options->memory_limit);
   command->add_flag("--no-lock", options->no_lock,
-                    "Go on where the file system of DIR cannot lock files; you must then make sure "
-                    "that no other run writes there");
+                    "Do not lock DIR; you must make sure that no other run writes there");
   command->add_flag("--anonymous", options->anonymous,
                     "Leave host, scheduler and the folders of paths out of results.json");
   command->add_flag("--quiet", options->quiet,
-                    "No progress and no table; errors and warnings are still printed");
+                    "No progress and no table; errors and warnings stay");
   command
       ->add_option("--print", options->print,
-                   "At the end the mean of this number over KV heads, alone on stdout; the sweep "
-                   "must have one setting")
+                   "At the end print the mean of this number over KV heads; the sweep must have one "
+                   "setting")
       ->type_name("METRIC")
       ->excludes(shard);
   command->add_flag("--dry-run", options->dry_run,

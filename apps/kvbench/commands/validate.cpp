@@ -197,19 +197,21 @@ int validate_config(const std::string& path, bool allow_virtual) {
 
 int run(const ValidateOptions& options) {
   if (options.dump.empty() == options.config.empty()) {
-    throw InputError("validate: expected either a dump or --config FILE");
+    throw InputError("kvbench validate: expected either a dump or --config FILE");
   }
   if (std::filesystem::path(options.dump).extension() == ".json") {
-    throw InputError(fmt::format(
-        "validate: {}: dumps are HDF5 files; to check a sweep file: kvbench validate --config {}",
-        options.dump, options.dump));
+    throw InputError(
+        fmt::format("{}: dumps are HDF5 files; to check a sweep file: kvbench validate --config {}",
+                    options.dump, options.dump));
   }
-  if (options.tolerance && !(*options.tolerance >= 0.0)) throw InputError("validate: --tolerance must be at least 0");
+  if (options.tolerance && !(*options.tolerance >= 0.0)) {
+    throw InputError(fmt::format("--tolerance: must be >= 0, got {}", *options.tolerance));
+  }
   if (!options.config.empty()) return validate_config(options.config, options.allow_virtual);
   if (is_cache_file(options.dump)) return validate_cache(options);
   if (!options.cache_of.empty()) {
-    throw InputError("validate: " + options.dump +
-                     ": --dump goes with a cache file, and this is not one");
+    throw InputError("--dump: goes with a cache file, and " + options.dump +
+                     " is not one; leave it out");
   }
   return validate_dump(options);
 }

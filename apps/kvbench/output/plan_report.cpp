@@ -6,15 +6,19 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <variant>
 
+#include "output/cell_text.hpp"
 #include "output/progress.hpp"
 #include "output/table.hpp"
 #include "output/terminal.hpp"
 #include "run/memory_estimate.hpp"
 #include "run/multiply_adds.hpp"
+#include "sweep/cell_identity.hpp"
+#include "sweep/stored_budget.hpp"
 
 namespace kvbench {
 namespace {
@@ -65,50 +69,109 @@ std::string labels_text(const std::vector<std::string>& labels) {
   return text;
 }
 
-// The numbers of tokens that were solved for a memory, by parameter.
+// memory.fraction of a cell, if it is known before it runs: worked out once for a setting on a
+// group, whose cells come one after another.
+class KnownMemory {
+ public:
+  explicit KnownMemory(const Plan& plan) : plan_(plan) {}
+
+  std::optional<double> of(const PlannedCell& cell) {
+    const WorkGroup& group = plan_.groups[cell.group];
+    if (cell.skip_reason || group.rows.empty()) return std::nullopt;
+    if (cell.group != group_) known_.clear();
+    group_ = cell.group;
+    const auto [place, is_new] =
+        known_.try_emplace({cell.params.get(), cell.storage.get()}, std::nullopt);
+    if (is_new) {
+      place->second = known_memory(*cell.algorithm, *cell.params, cell.storage.get(), group.shape,
+                                   group.prompt, plan_.element_bytes);
+    }
+    return place->second;
+  }
+
+ private:
+  const Plan& plan_;
+  std::size_t group_ = 0;
+  std::map<std::pair<const Params*, const Storage*>, std::optional<double>> known_;
+};
+
+// The numbers that were solved for a memory, by parameter.
 Json solved_tokens(const PlannedCell& cell) {
   Json solved = Json::object();
   for (const auto& [name, value] : cell.params->entries()) {
     const auto* memory = std::get_if<MemoryBudget>(&value);
-    if (memory != nullptr && memory->tokens > 0) solved[name] = memory->tokens;
+    if (memory != nullptr && memory->is_solved()) solved[name] = memory->solved;
   }
   return solved;
 }
 
-// The same of all cells: per label and memory, the least and most tokens.
-class SolvedBudgets {
+// The settings of a plan: what was solved for a memory, and the part of the exact cache's bytes
+// that is known before they run; over all groups the least and the most.
+class SettingMemory {
  public:
-  void add(const PlannedCell& cell) {
-    const Json solved = solved_tokens(cell);
-    for (const auto& [name, tokens] : solved.items()) {
-      const std::string line = *cell.label + ": " + name + "=" + to_string(cell.params->at(name));
-      const auto count = tokens.get<Index>();
-      const auto [place, is_new] = find_.try_emplace(line, lines_.size());
-      if (is_new) lines_.push_back({line, count, count});
-      Line& held = lines_[place->second];
-      held.least = std::min(held.least, count);
-      held.most = std::max(held.most, count);
-    }
+  SettingMemory(const Plan& plan, const ShardSelection& selection) {
+    for_each_setting(plan, selection, [&](const PlannedCell& cell, std::size_t) {
+      if (!cell.skip_reason) params_.add(params_json(*cell.params));
+    });
+    KnownMemory known(plan);
+    for_each_setting(plan, selection, [&](const PlannedCell& cell, std::size_t) {
+      if (!cell.skip_reason) add(cell, known.of(cell));
+    });
   }
 
   std::string table(std::size_t columns) const {
     if (lines_.empty()) return "";
-    Table table({{"", Align::kLeft}, {"", Align::kRight, 8}});
-    for (const Line& line : lines_) {
-      const std::string range = line.least == line.most
-                                    ? std::to_string(line.least)
-                                    : fmt::format("{} to {}", line.least, line.most);
-      table.add({line.text, range});
+    Table table(
+        {{"setting", Align::kLeft}, {"solved", Align::kRight, 8}, {"memory", Align::kRight, 9}},
+        " ");
+    for (std::size_t i = 0; i < std::min(lines_.size(), kShownSettings); ++i) {
+      const Line& line = lines_[i];
+      table.add({line.text, line.solved.text([](double x) { return fmt::format("{:.0f}", x); }),
+                 line.memory.text([](double x) { return fmt::format("{:.4f}", x); })});
     }
-    return "\ntokens solved for memory:\n" + table.text(columns);
+    std::string out = "\nmemory, as a part of the exact cache's:\n" + table.text(columns);
+    if (lines_.size() > kShownSettings) {
+      out += fmt::format("and {} more settings; --json has all\n", lines_.size() - kShownSettings);
+    }
+    return out;
   }
 
  private:
+  static constexpr std::size_t kShownSettings = 60;
+
+  // Empty: in no cell.
+  struct Range {
+    double least = 0.0;
+    double most = -1.0;
+    void add(double value) {
+      least = most < 0.0 ? value : std::min(least, value);
+      most = std::max(most, value);
+    }
+    template <class Text>
+    std::string text(const Text& one) const {
+      if (most < 0.0) return "";
+      return one(least) == one(most) ? one(most) : one(least) + " to " + one(most);
+    }
+  };
   struct Line {
     std::string text;
-    Index least;
-    Index most;
+    Range solved;
+    Range memory;
   };
+
+  void add(const PlannedCell& cell, std::optional<double> memory) {
+    const Json solved = solved_tokens(cell);
+    if (solved.empty() && !memory) return;
+    const std::string params = params_text(params_.of(params_json(*cell.params)));
+    const std::string text = *cell.label + (params.empty() ? "" : ": " + params);
+    const auto [place, is_new] = find_.try_emplace(text, lines_.size());
+    if (is_new) lines_.push_back({text, {}, {}});
+    Line& line = lines_[place->second];
+    for (const auto& [name, value] : solved.items()) line.solved.add(value.get<double>());
+    if (memory) line.memory.add(*memory);
+  }
+
+  VaryingParams params_;
   std::vector<Line> lines_;
   std::map<std::string, std::size_t> find_;
 };
@@ -188,12 +251,14 @@ void PlanReport::write_json(const std::function<void(std::string_view)>& write) 
   text.resize(text.size() - std::string_view("\n}").size());
   write(text + ",\n \"cell_list\": [");
   const char* separator = "\n  ";
+  KnownMemory known(plan_);
   for (const PlannedCell& cell : plan_.cells) {
     if (!selection_.has(cell)) continue;
     Json entry = {{"id", cell.id.text()}, {"path", cell_path(plan_, cell)}};
     entry["seed"] = cell.seed ? Json(*cell.seed) : Json(nullptr);
     const Json solved = solved_tokens(cell);
     if (!solved.empty()) entry["solved"] = solved;
+    if (const auto memory = known.of(cell)) entry["memory_fraction"] = *memory;
     if (cell.skip_reason) entry["skip_reason"] = *cell.skip_reason;
     write(std::exchange(separator, ",\n  ") + to_line(entry));
   }
@@ -232,16 +297,15 @@ std::string PlanReport::table(std::size_t columns) const {
   }
   std::map<std::string, std::size_t> cells_of;
   std::vector<std::string> in_order;
-  SolvedBudgets solved;
   for_each_setting(plan_, selection_, [&](const PlannedCell& cell, std::size_t count) {
-    solved.add(cell);
     std::size_t& cells = cells_of[*cell.label];
     if (cells == 0) in_order.push_back(*cell.label);
     cells += count;
   });
   Table labels({{"label", Align::kLeft, 24}, {"cells", Align::kRight, 8}}, " ");
   for (const std::string& label : in_order) labels.add({label, std::to_string(cells_of[label])});
-  out += groups.text(columns) + "\n" + labels.text(columns) + solved.table(columns);
+  out += groups.text(columns) + "\n" + labels.text(columns) +
+         SettingMemory(plan_, selection_).table(columns);
   if (skips_.empty()) return out;
   Table skips({{"", Align::kRight, 8}, {"", Align::kLeft}});
   for (const Skip& skip : skips_) {

@@ -1,0 +1,203 @@
+"""Sweeps by ordinary options, natural forms of their values, and what the help and plan say."""
+
+import json
+import unittest
+
+from program import BAD_INPUT, DONE, Folder, kvbench
+
+
+def by_label(cells):
+    return {cell["path"].split("/")[0] for cell in cells}
+
+
+class Options(Folder):
+    def planned(self, *options):
+        done = kvbench("plan", *options, "--json")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        return json.loads(done.stdout)
+
+    def refused(self, *options):
+        done = kvbench("plan", *options)
+        self.assertEqual(done.returncode, BAD_INPUT, done.stderr)
+        self.assertEqual(done.stdout, "")
+        return done.stderr
+
+    def test_aliases_are_sets_of_the_sweep(self):
+        given = ("--seeds", 3, "--layers", 1, "--prompt-tokens", 48)
+        sets = ("--set", "seeds.count=3", "--set", "select.layers=[1]",
+                "--set", "replay.prompt_tokens=48")
+        sweep = ("--dump", self.made / "tiny.h5", "--algorithm", "uniform", "--T", 1)
+        config = self.sweep(seeds={"first": 5})
+        for words in (sweep, ("--config", config)):
+            by_alias = self.planned(*given, *words)
+            self.assertEqual(by_alias["config"], self.planned(*words, *sets)["config"])
+            self.assertEqual(by_alias["config"]["select"]["layers"], [1])
+            self.assertEqual(by_alias["config"]["replay"]["prompt_tokens"], 48)
+            self.assertEqual(by_alias["config"]["seeds"]["count"], 3)
+        self.assertEqual(self.planned("--config", config, "--seeds=7")["config"]["seeds"],
+                         {"first": 5, "count": 7})
+
+    def test_lists_and_words(self):
+        config = self.sweep()
+        for text, layers in (("0,1", [0, 1]), ("all", "all"), ("[1]", [1])):
+            plan = self.planned("--config", config, "--layers", text)
+            self.assertEqual(plan["config"]["select"]["layers"], layers)
+        plan = self.planned("--config", config, "--seeds", "4,9", "--prompt-tokens", "0.5")
+        self.assertEqual(plan["config"]["seeds"], [4, 9])
+        self.assertEqual(plan["groups"][0]["prompt_tokens"], 48)
+
+    def test_several_algorithms_and_dumps(self):
+        self.synth("other.h5", "--tokens", 96, "--d", 8, "--layers", 1, "--seed", 7)
+        dumps = (self.made / "tiny.h5", self.made / "other.h5")
+        repeated = self.planned("--dump", dumps[0], "--dump", dumps[1], "--algorithm", "window",
+                                "--algorithm", "h2o", "--budget", 32)
+        together = self.planned("--algorithm", "window,h2o", "--dump", *dumps, "--budget", 32)
+        self.assertEqual([cell["id"] for cell in repeated["cell_list"]],
+                         [cell["id"] for cell in together["cell_list"]])
+        self.assertEqual(by_label(together["cell_list"]), {"window", "h2o"})
+        self.assertEqual(len(together["config"]["dumps"]), 2)
+
+    def test_what_is_wrong_with_them(self):
+        sweep = ("--dump", self.made / "tiny.h5", "--algorithm", "h2o", "--budget", 8)
+        for words, options in (
+                ("kvbench plan: --layers: --set select.layers is given as well; give one",
+                 (*sweep, "--layers", 0, "--set", "/select/layers=[1]")),
+                ("kvbench plan: --seeds: --set seeds is given as well",
+                 (*sweep, "--seeds", 2, "--set", "seeds=[1]")),
+                ("--seeds: is empty; give it a value", (*sweep, "--seeds", "")),
+                ("/select/layers/1: must be an integer", (*sweep, "--layers", "0,x")),
+                ("/seeds/count: must be an integer", (*sweep, "--seeds", "many")),
+                ("kvbench plan: --algorithm: has an empty name in \"h2o,\"",
+                 ("--dump", "a.h5", "--algorithm", "h2o,", "--budget", 8)),
+                ("unknown option --seed; did you mean --seeds?", (*sweep, "--seed", 3)),
+                ("unknown option --layer; did you mean --layers?", (*sweep, "--layer", 3)),
+                ("unknown option --prompt; did you mean --prompt-tokens?",
+                 (*sweep, "--prompt", 3)),
+                ("did you mean --algorithm?",
+                 ("--dump", "a.h5", "-\u2013algorithm", "h2o,snapkv")),
+                ("did you mean --config", ("--dump", self.made / "tiny.h5", "small.json"))):
+            with self.subTest(words):
+                said = self.refused(*options)
+                self.assertIn(words, said)
+                self.assertNotIn("kvbench: kvbench", said)
+                self.assertNotIn("/name", said)
+
+    def test_natural_forms_in_a_file(self):
+        tiny = str(self.made / "tiny.h5")
+        usual = self.planned("--config", self.sweep(
+            select={"layers": [0], "kv_heads": [0], "sequences": ["0"]},
+            algorithms=[{"algorithm": "window", "params": {"budget": 8}}]))
+        natural = self.planned("--config", self.sweep(
+            dumps=tiny, select={"layers": 0.0, "kv_heads": 0, "sequences": "0"},
+            algorithms={"algorithm": "window", "params": {"budget": 8.0}}))
+        self.assertEqual([cell["id"] for cell in usual["cell_list"]],
+                         [cell["id"] for cell in natural["cell_list"]])
+        self.assertEqual(usual["hash"], natural["hash"])
+
+    def test_forms_without_a_certain_meaning_name_one_that_works(self):
+        window = [{"algorithm": "window", "params": {"budget": "8"}}]
+        self.assertIn('got "8"; write it without quotes',
+                      self.refused("--config", self.sweep(window)))
+        said = self.refused("--config", self.sweep(seeds=5))
+        self.assertIn('write {"count": 5} for 5 seeds, or [5] for seed 5', said)
+        file = self.folder / "comma.json"
+        file.write_text('{"schema_version": 1,\n "name": "x", }')
+        self.assertIn("comma.json:2:12: invalid JSON: trailing comma before }; remove it",
+                      self.refused("--config", file))
+
+    def test_help_is_short_and_parameters_have_their_own(self):
+        for command in ("run", "plan"):
+            text = kvbench(command, "--help").stdout
+            self.assertLessEqual(len(text.splitlines()), 60, text)
+            self.assertNotIn("--tau1", text)
+            for word in ("--seeds", "kvbench list parameters", "Examples"):
+                self.assertIn(word, text)
+        self.assertIn("--tau1", kvbench("list", "parameters").stdout)
+        self.assertIn("--tau1", kvbench("completion", "bash").stdout)
+        self.assertEqual(kvbench("help", "h2o").stdout, kvbench("list", "algorithms", "h2o").stdout)
+
+
+class Memory(Folder):
+    # 48 of 96 tokens are the prompt, of 32 bytes each; a kept token of the middle stores two
+    # weights of 4 bytes: (48 + 48 / 2^T) * 32 + 8 * 48 / 2^T of 3072 bytes.
+    FRACTIONS = {1: 0.8125, 2: 0.65625, 3: 0.578125, 6: 0.5}
+
+    def test_halvings_solved_for_memory(self):
+        asked = {0.9: 1, 0.65625: 2, 0.65: 3, 0.5: 6}
+        results = self.run_sweep(
+            replay={"prompt_tokens": 48}, seeds=[0], algorithms=[
+                {"algorithm": "balancekv_prefill",
+                 "params": {"T": {"memory": [*asked, 0.49]}, "sinks": 0}}])
+        for cell in results["cells"]:
+            memory = cell["key"]["params"]["T"]["memory"]
+            if memory == 0.49:
+                self.assertEqual(cell["status"], "skipped")
+                self.assertIn("keeps at least 0.5 of the exact cache", cell["reason"])
+                continue
+            self.assertEqual(cell["derived"]["T"], asked[memory])
+            self.assertEqual(cell["memory"]["fraction"], self.FRACTIONS[asked[memory]])
+            self.assertLessEqual(cell["memory"]["fraction"], memory)
+
+    def test_plan_knows_what_a_run_counts(self):
+        algorithms = [{"algorithm": "exact"},
+                      {"algorithm": "balancekv_prefill", "params": {"T": [1, 3], "sinks": 0}},
+                      {"algorithm": "uniform", "params": {"T": [1, 2]}},
+                      {"algorithm": "uniform", "params": {"budget": 20, "replacement": True}},
+                      {"algorithm": "h2o", "params": {"budget": [16, {"memory": 0.4}]}},
+                      {"algorithm": "subgen", "params": {"delta_quantile": 0.5, "t": 2, "s": 4}}]
+        storage = ["float", "q8_0"]
+        config = self.sweep(algorithms, replay={"prompt_tokens": 48},
+                            storage=storage)
+        plan = json.loads(kvbench("plan", "--config", config, "--json").stdout)
+        known = {cell["id"]: cell.get("memory_fraction") for cell in plan["cell_list"]}
+        results = self.run_sweep(algorithms=algorithms, replay={"prompt_tokens": 48},
+                                 storage=storage)
+        told = [cell for cell in results["cells"] if known[cell["id"]] is not None]
+        self.assertEqual({cell["label"].split(" ")[0] for cell in told},
+                         {"exact", "balancekv_prefill", "uniform", "h2o"})
+        for cell in told:
+            self.assertEqual(cell["memory"]["fraction"], known[cell["id"]], cell["label"])
+
+    def test_methods_without_such_a_parameter_say_what_to_change(self):
+        sweep = ("run", "--dump", self.made / "tiny.h5", "--memory", "0.3")
+        for algorithm, words in (("subgen", "lower t and s"), ("balancekv", "lower t"),
+                                 ("softmax_balance", "raise T"), ("quest", "keeps every token"),
+                                 ("performer", "lower features")):
+            self.assert_refused(kvbench(*sweep, "--algorithm", algorithm),
+                                f"kvbench run: --memory: cannot be solved for {algorithm}: ", words)
+        for params in ({"memory": 0.3}, {"budget": {"memory": 0.3}}):
+            config = self.sweep([{"algorithm": "balancekv_prefill", "params": params}])
+            self.assert_refused(kvbench("run", "--config", config),
+                                'give T as {"memory": F}')
+            config = self.sweep([{"algorithm": "subgen", "params": params}])
+            self.assert_refused(kvbench("run", "--config", config), "lower t and s")
+
+    def test_memory_as_an_option_solves_the_method_s_own_parameter(self):
+        done = kvbench("plan", "--json", "--dump", self.made / "tiny.h5", "--prompt-tokens", 48,
+                       "--memory", "0.7", "--algorithm", "balancekv_prefill,window", "--sinks", 0)
+        cells = json.loads(done.stdout)["cell_list"]
+        self.assertEqual({str(cell["solved"]) for cell in cells},
+                         {"{'T': 2}", "{'budget': 67}"})
+
+    def test_uniform_runs_at_low_memory(self):
+        long = self.synth("long.h5", "--tokens", 2048, "--d", 8, "--prompt-tokens", 1920)
+        done = kvbench("plan", "--dump", long, "--algorithm", "uniform", "--memory", "0.1",
+                       "--json")
+        plan = json.loads(done.stdout)
+        self.assertEqual(plan["skipped"], 0, plan["skips"])
+
+    def test_sinks_that_do_not_fit_are_named_with_a_value_that_works(self):
+        skipped = self.run_sweep(replay={"prompt_tokens": 48}, seeds=[0], algorithms=[
+            {"algorithm": "uniform", "params": {"budget": 20, "sinks": 30}}])["cells"][0]
+        self.assertEqual(skipped["reason"],
+                         "budget of 20 tokens is smaller than sinks (30), which are always kept; "
+                         "raise budget to 30, or lower sinks to 20")
+        for params in ({"budget": 30, "sinks": 30}, {"budget": 20, "sinks": 20}):
+            cell = self.run_sweep(
+                "--fresh", replay={"prompt_tokens": 48}, seeds=[0],
+                algorithms=[{"algorithm": "uniform", "params": params}])["cells"][0]
+            self.assertEqual(cell["status"], "ok")
+
+
+if __name__ == "__main__":
+    unittest.main()
