@@ -1,17 +1,20 @@
 #include "core/parallel.hpp"
 
-#include <pthread.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <condition_variable>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
-#include <memory>
 #include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include "core/error.hpp"
 
 #include "core/stop.hpp"
 
@@ -39,25 +42,12 @@ bool is_below(const Range* range, const Range* top) {
   return range == top;
 }
 
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("isb");
-#endif
-}
-
-// Waits for a moment without sleeping: a short range is over before a thread that sleeps is awake
-// again.
-template <class Condition>
-void stay_awake(int pauses, const Condition& is_over) {
-  for (int i = 0; i < pauses && !is_over(); ++i) pause();
-}
-
 // The threads of one outermost range.
 class Team {
  public:
-  Team() { open_.reserve(64); }  // all that is open in practice
+  // Room for all that is open in practice: an allocation that fails in the outermost range, inside
+  // OpenMP's region, would end the program.
+  Team() { open_.reserve(64); }
 
   // Returns when all of the range is done.
   void complete(Range& range) {
@@ -116,13 +106,21 @@ class Team {
     ++changes_;
     changed_.notify_all();
   }
-  // Until something has changed.
+  // Until something has changed; first awake, since a short range is over before a thread that
+  // sleeps is awake again.
   void wait(std::unique_lock<std::mutex>& lock) {
     const std::uint32_t before = changes_.load(std::memory_order_relaxed);
     lock.unlock();
-    stay_awake(kAwake, [&] { return changes_.load(std::memory_order_relaxed) != before; });
+    for (int i = 0; i < kAwake && changes_.load(std::memory_order_relaxed) == before; ++i) pause();
     lock.lock();
     if (changes_.load(std::memory_order_relaxed) == before) changed_.wait(lock);
+  }
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb");
+#endif
   }
 
   static constexpr int kAwake = 1000;  // some 20 us
@@ -135,152 +133,6 @@ class Team {
 };
 
 thread_local Team* team = nullptr;
-
-// Threads that help one thread with its outermost ranges, and live as long as it does. OpenMP's own
-// would end the program where the system gives no thread, or one with too small a stack.
-class Helpers {
- public:
-  Helpers() = default;
-  ~Helpers() { keep(0); }
-  Helpers(const Helpers&) = delete;
-  Helpers& operator=(const Helpers&) = delete;
-
-  // Starts threads until there are `count`, or the system gives no more.
-  void start(std::size_t count) {
-    if (count > asked_) refused_ = false;
-    asked_ = count;
-    while (threads_.size() < count && !refused_) {
-      threads_.reserve(count);
-      refused_ = !start_one();
-    }
-  }
-  std::size_t count() const { return threads_.size(); }
-  bool was_refused() const { return refused_; }
-
-  // Ends all but the first `count`.
-  void keep(std::size_t count) {
-    if (threads_.size() <= count) return;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      kept_ = count;
-      tell();
-    }
-    for (std::size_t i = count; i < threads_.size(); ++i) pthread_join(threads_[i], nullptr);
-    threads_.resize(count);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    kept_ = kAll;
-  }
-
-  // Has up to `count` threads take part in `of`, until end().
-  void begin(Team& of, std::size_t count) {
-    start(count);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    team_ = &of;
-    thread_count_ = thread_count();
-    places_ = std::min(count, threads_.size());
-    tell();
-  }
-  // Returns when no thread takes part any more. Those that still sleep will not begin.
-  void end() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    places_ = 0;
-    left_.wait(lock, [this] { return inside_ == 0; });
-  }
-
- private:
-  struct Start {
-    Helpers* helpers;
-    std::size_t number;
-  };
-
-  bool start_one() {
-    pthread_attr_t attributes;
-    if (pthread_attr_init(&attributes) != 0) return false;
-    pthread_attr_setstacksize(&attributes, kStackBytes);
-    auto with = std::make_unique<Start>(Start{this, threads_.size()});
-    pthread_t thread{};
-    const auto body = [](void* given) -> void* {
-      const std::unique_ptr<Start> own(static_cast<Start*>(given));
-      own->helpers->work(own->number);
-      return nullptr;
-    };
-    const bool started = pthread_create(&thread, &attributes, body, with.get()) == 0;
-    pthread_attr_destroy(&attributes);
-    if (!started) return false;
-    static_cast<void>(with.release());
-    threads_.push_back(thread);
-    return true;
-  }
-
-  void work(std::size_t number) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (number < kept_) {
-      if (places_ == 0) {
-        wait(lock);
-        continue;
-      }
-      --places_;
-      ++inside_;
-      team = team_;
-      const int threads = thread_count_;
-      lock.unlock();
-      set_thread_count(threads);  // each thread has its own number
-      team->help();
-      lock.lock();
-      team = nullptr;
-      if (--inside_ == 0) left_.notify_all();
-    }
-  }
-
-  void tell() {
-    ++changes_;
-    changed_.notify_all();
-  }
-  void wait(std::unique_lock<std::mutex>& lock) {
-    const std::uint32_t before = changes_.load(std::memory_order_relaxed);
-    lock.unlock();
-    stay_awake(kAwake, [&] { return changes_.load(std::memory_order_relaxed) != before; });
-    lock.lock();
-    if (changes_.load(std::memory_order_relaxed) == before) changed_.wait(lock);
-  }
-
-  static constexpr std::size_t kStackBytes = std::size_t{8} << 20;
-  static constexpr std::size_t kAll = ~std::size_t{0};
-  static constexpr int kAwake = 10'000;  // some 200 us: from one range to the next
-  alignas(64) std::atomic<std::uint32_t> changes_ = 0;
-  alignas(64) std::mutex mutex_;
-  std::condition_variable changed_;  // places, or the threads that are kept
-  std::condition_variable left_;     // no thread takes part
-  Team* team_ = nullptr;
-  int thread_count_ = 1;    // of the thread that is helped
-  std::size_t places_ = 0;  // for threads that have not begun
-  std::size_t inside_ = 0;
-  std::size_t kept_ = kAll;
-  std::vector<pthread_t> threads_;
-  std::size_t asked_ = 0;
-  bool refused_ = false;
-};
-
-// This thread's. The child of a fork() has none of its parent's threads: it begins with new ones.
-Helpers& helpers() {
-  struct Own {
-    std::unique_ptr<Helpers> threads = std::make_unique<Helpers>();
-    pid_t process = getpid();
-    ~Own() { forget_after_fork(); }
-    void forget_after_fork() {
-      if (process != getpid()) static_cast<void>(threads.release());
-    }
-  };
-  thread_local Own own;
-  if (own.process != getpid()) {
-    own.forget_after_fork();
-    own.threads = std::make_unique<Helpers>();
-    own.process = getpid();
-  }
-  return *own.threads;
-}
-
-std::size_t helpers_wanted() { return static_cast<std::size_t>(std::max(thread_count(), 1) - 1); }
 
 }  // namespace
 
@@ -298,12 +150,17 @@ void run_range(Index count, void (*call)(const void* body, Index i), const void*
     team->complete(range);
   } else {
     Team own;
-    helpers().begin(own, helpers_wanted());
-    team = &own;
-    own.complete(range);
-    team = nullptr;
-    own.dismiss();
-    helpers().end();
+#pragma omp parallel
+    {
+      team = &own;
+      if (omp_get_thread_num() == 0) {
+        own.complete(range);
+        own.dismiss();
+      } else {
+        own.help();
+      }
+      team = nullptr;
+    }
   }
   if (range.error) std::rethrow_exception(range.error);
 }
@@ -311,13 +168,63 @@ void run_range(Index count, void (*call)(const void* body, Index i), const void*
 }  // namespace kvbench::detail
 
 namespace kvbench {
+namespace {
+
+constexpr double kLeastStack = 512.0 * 1024.0;
+constexpr int kRoom = 3;  // threads of a journal and of reading ahead, and a child process
+
+// OpenMP starts threads with this much stack and does not say when it is too little.
+void require_stack() {
+  const char* const given = std::getenv("OMP_STACKSIZE");
+  if (given == nullptr) return;
+  char* unit = nullptr;
+  double bytes = std::strtod(given, &unit);
+  while (std::isspace(static_cast<unsigned char>(*unit)) != 0) ++unit;
+  constexpr std::string_view kUnits = "bkmg";
+  const char letter = *unit == '\0' ? 'k' : static_cast<char>(std::tolower(static_cast<unsigned char>(*unit)));
+  for (std::size_t i = kUnits.find(letter); i != std::string_view::npos && i > 0; --i) bytes *= 1024.0;
+  if (bytes >= kLeastStack) return;
+  throw InputError(std::string("OMP_STACKSIZE: a thread needs at least 512K of stack, got ") + given +
+                   "; unset it");
+}
+
+// How many threads the system starts beside this one, at most `wanted`; they have ended on return.
+int threads_given(int wanted) {
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+  try {
+    threads.reserve(static_cast<std::size_t>(wanted));
+    while (static_cast<int>(threads.size()) < wanted) {
+      threads.emplace_back([&] {
+        std::unique_lock<std::mutex> lock(mutex);
+        changed.wait(lock, [&] { return over; });
+      });
+    }
+  } catch (const std::system_error&) {  // no more of them
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    over = true;
+  }
+  changed.notify_all();
+  for (std::thread& thread : threads) thread.join();
+  return static_cast<int>(threads.size());
+}
+
+}  // namespace
 
 int start_threads() {
-  constexpr std::size_t kRoom = 3;  // a journal's, a reader's, a child process
-  detail::Helpers& helpers = detail::helpers();
-  helpers.start(detail::helpers_wanted());
-  if (helpers.was_refused()) helpers.keep(helpers.count() - std::min(helpers.count(), kRoom));
-  return static_cast<int>(helpers.count()) + 1;
+  require_stack();
+  const int wanted = thread_count();
+  if (wanted <= 1) return 1;
+  const int given = threads_given(wanted - 1 + kRoom) - kRoom;
+  set_thread_count(std::clamp(given + 1, 1, wanted));
+#pragma omp parallel
+  {
+  }  // OpenMP keeps its threads
+  return thread_count();
 }
 
 }  // namespace kvbench

@@ -1,4 +1,4 @@
-// Work over an index range on several threads. Ranges nest: a thread that waits for its range
+// Work over an index range on all OpenMP threads. Ranges nest: a thread that waits for its range
 // takes part in the ranges below it, so that no core idles while any of its work is left.
 #pragma once
 
@@ -8,14 +8,13 @@
 
 namespace kvbench {
 
-// Threads that a parallel range of this thread uses from now on; no result depends on it. OpenMP
-// keeps the number, so that its environment variables give the default.
+// Threads that a parallel range uses from now on; no result depends on it.
 inline void set_thread_count(int threads) { omp_set_num_threads(threads); }
 inline int thread_count() { return omp_get_max_threads(); }
 
-// Starts the threads that this thread's ranges will use, and returns how many there are, this one
-// included: fewer than thread_count() if the system gives no more. Some room is then left for other
-// threads of the program.
+// Starts the threads of parallel ranges and returns how many there are, this one included: fewer
+// than thread_count() was if the system gives no more, where OpenMP would end the program. Some
+// room is left for other threads. Throws InputError if OMP_STACKSIZE leaves them too little stack.
 int start_threads();
 
 namespace detail {

@@ -1,13 +1,9 @@
 #include "kernels/distance_filter.hpp"
 
-// Work is shared out by parallel_for alone.
-#define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "core/parallel.hpp"
 
 namespace kvbench {
 namespace {
@@ -78,17 +74,9 @@ void DistanceFilter::ask(Index first, Index last) {
   asked_ = first;
   scores_.resize(static_cast<std::size_t>(padded * asked));
   Eigen::Map<FloatMatrix> scores(scores_.data(), padded, asked);
-  const Eigen::Map<const FloatMatrix> centers(centers_.data(), size, count_);
-  const Eigen::Map<const FloatMatrix> points(points_.rows_.data() + points_.place(first), size,
-                                             asked);
-  constexpr Index kProductsPerTask = Index{1} << 18;
-  const Index columns = std::max<Index>(kProductsPerTask / (size * count_), 1);
-  parallel_for((asked + columns - 1) / columns, [&](Index task) {
-    const Index begin = task * columns;
-    const Index count = std::min(columns, asked - begin);
-    scores.block(0, begin, count_, count).noalias() =
-        centers.transpose() * points.middleCols(begin, count);
-  });
+  scores.topRows(count_).noalias() =
+      Eigen::Map<const FloatMatrix>(centers_.data(), size, count_).transpose() *
+      Eigen::Map<const FloatMatrix>(points_.rows_.data() + points_.place(first), size, asked);
   scores.bottomRows(padded - count_).setConstant(-std::numeric_limits<float>::infinity());
 }
 

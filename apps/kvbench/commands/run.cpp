@@ -319,7 +319,6 @@ void start_threads_for(const RunOptions& options) {
   const int wanted = thread_count();
   const int started = start_threads();
   if (started == wanted) return;
-  set_thread_count(started);
   log_text(
       "kvbench: warning: the system starts {} of {} threads, and the run goes on with those; raise "
       "the limit on processes (ulimit -u, pids.max of a container) or address space (ulimit -v) "
