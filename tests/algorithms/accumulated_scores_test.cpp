@@ -10,7 +10,7 @@
 #include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace accumulated_scores_test {
 
 using Given = std::vector<std::pair<std::string, Value>>;
 
@@ -20,8 +20,6 @@ KeptSets kept(const std::string& id, const Stream& stream, Index prompt, const G
 }
 
 Value integer(Index value) { return Value{static_cast<std::int64_t>(value)}; }
-
-}  // namespace
 
 TEST_CASE("h2o, worked: budget 3 of which one recent, prompt of four") {
   // Prompt rows of weights 1, 4, 2, 6: f0 = 1 + 1/5 + 1/7 + 1/13 = 1.420, f1 = 4/5 + 4/7 + 4/13
@@ -199,4 +197,5 @@ TEST_CASE("methods that score every row are skipped where prompt queries are mis
                         20));
 }
 
+}  // namespace accumulated_scores_test
 }  // namespace kvbench::test

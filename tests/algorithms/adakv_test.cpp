@@ -11,7 +11,7 @@
 #include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace adakv_test {
 
 using Sets = std::vector<std::vector<Index>>;
 
@@ -124,8 +124,6 @@ std::vector<StreamSpec> specs() {
           {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .alibi = true},
           {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .chunk = 36}};
 }
-
-}  // namespace
 
 TEST_CASE("adakv, worked: the head with larger scores has more tokens, the floor gives some back") {
   // Window 2 of P = 10, no pooling. Out of 100, head 0 gives its tokens 40 20 10 5 5 5 5 5 and head
@@ -280,4 +278,5 @@ TEST_CASE("adakv is skipped as snapkv is") {
   CHECK(!skip_of("adakv", shape, 70, ada(9, 8, 0.2)).empty());
 }
 
+}  // namespace adakv_test
 }  // namespace kvbench::test

@@ -14,7 +14,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace attention_evictor_test {
 
 using Tokens = std::vector<Index>;
 
@@ -191,8 +191,6 @@ KeptSets caote(const Stream& stream, Index prompt, Index budget, const std::stri
                  {{"budget", count_of(budget)}, {"group", word_of(group)}});
 }
 
-}  // namespace
-
 TEST_CASE("caote, worked: what repeats the answer goes, however much attention it has") {
   // Logits 0. Row 3: values 1 3 2 2, answer 2: tokens 2 and 3 change nothing; the later one goes.
   // Row 4: tokens 0 1 2 4, values 1 3 2 6, answer 3: token 1 goes. Row 5: 0 2 4 5 of 1 2 6 -5,
@@ -350,4 +348,5 @@ TEST_CASE("caote needs the prompt's last query, roco all; shares of roco leave a
   CHECK(roco.validate(params_for(roco, Roco{12, 0.5, 0.6}.given()))->first == "spared_fraction");
 }
 
+}  // namespace attention_evictor_test
 }  // namespace kvbench::test

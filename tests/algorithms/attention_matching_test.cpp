@@ -13,7 +13,7 @@
 #include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace attention_matching_test {
 
 Given given_of(const NaiveMatching& rule) {
   Given out{{"budget", count_of(rule.budget)},
@@ -110,8 +110,6 @@ double relative_l2(const Stream& stream, Index prompt, const NaiveMatching& rule
       replay_one(stream, prompt, algorithm, params_for(algorithm, given_of(rule)));
   return result.metrics["errors.relative_l2.max"].value();
 }
-
-}  // namespace
 
 TEST_CASE("one reference, worked: the dual system, the gradient step, the values") {
   // Exponentials 1, 1/2, 1/4, sum 7/4. Tokens 0 and 1: M = (1, 1/2), |M|^2 = 5/4, and with ridge 1
@@ -487,4 +485,5 @@ TEST_CASE("what the prompt's queries do not allow is skipped, what contradicts i
   CHECK(refused({{"budget", count_of(8)}}).empty());
 }
 
+}  // namespace attention_matching_test
 }  // namespace kvbench::test

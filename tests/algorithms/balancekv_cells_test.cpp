@@ -12,7 +12,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace balancekv_cells_test {
 
 Given operator+(Given given, const Given& more) {
   given.insert(given.end(), more.begin(), more.end());
@@ -100,8 +100,6 @@ std::string error_of_buckets(const Stream& stream, const std::vector<BalanceRow>
   // i in (log2(v_max / inverse), log2(v_max) + 1]: as many integers as fit into that length.
   return alive <= static_cast<Index>(std::ceil(std::log2(inverse) + 1.0)) ? "" : "too many buckets";
 }
-
-}  // namespace
 
 TEST_CASE("cells stay within their bounds at every step, for batches odd and even") {
   const auto owned = make_stream({.tokens = 130, .d = 4, .dv = 3});
@@ -198,8 +196,6 @@ TEST_CASE("the bounds of cells turn red on planted bugs of merge-and-reduce") {
   }
 }
 
-namespace {
-
 using Sizes = std::vector<double>;
 
 const Sizes& derived_sizes(const Derived& derived, const std::string& name) {
@@ -222,8 +218,6 @@ void raise(Sizes& largest, const std::vector<BalanceRow>& rows) {
   for (const BalanceRow& row : rows) ++now[static_cast<std::size_t>(std::ilogb(row.weight))];
   for (std::size_t l = 0; l < now.size(); ++l) largest[l] = std::max(largest[l], now[l]);
 }
-
-}  // namespace
 
 TEST_CASE("derived.denominator_cells is what a tree worked by hand holds at most") {
   const auto owned = make_stream({.tokens = 9, .d = 3, .dv = 2});
@@ -324,4 +318,5 @@ TEST_CASE("buckets alive are those above the threshold, and few; red where none 
   CHECK(errors("strict")["a bucket at or below the threshold is kept"] > 0);
 }
 
+}  // namespace balancekv_cells_test
 }  // namespace kvbench::test

@@ -9,7 +9,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace balancekv_prefill_test {
 
 Given operator+(Given given, const Given& more) {
   given.insert(given.end(), more.begin(), more.end());
@@ -81,8 +81,6 @@ std::vector<Kept> halved(const std::vector<int>& signs) {
 }
 
 using List = std::vector<Kept>;
-
-}  // namespace
 
 TEST_CASE("the halving rule, worked on eight signs") {
   // Four + at place 6, four - at place 7: c = 7, - goes, all + count double, nothing comes after.
@@ -306,4 +304,5 @@ TEST_CASE("defaults are the paper's: block 256, gamma 4, temperature 0.1, offset
   }
 }
 
+}  // namespace balancekv_prefill_test
 }  // namespace kvbench::test

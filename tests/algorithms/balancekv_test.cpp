@@ -11,7 +11,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace balancekv_test {
 
 Given operator+(Given given, const Given& more) {
   given.insert(given.end(), more.begin(), more.end());
@@ -47,8 +47,6 @@ std::vector<BalanceRows> rows_at(const Stream& stream, Index prompt, const Given
   }
   return out;
 }
-
-}  // namespace
 
 TEST_CASE("balancekv, worked: the cells of t = 2, T = 2 over nine equal tokens") {
   const auto owned = stream_of_values(std::vector<double>(9, 0.75));
@@ -334,4 +332,5 @@ TEST_CASE(
   CHECK(erases);
 }
 
+}  // namespace balancekv_test
 }  // namespace kvbench::test

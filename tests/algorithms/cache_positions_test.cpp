@@ -16,7 +16,7 @@
 #include "support/rope_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace cache_positions_test {
 
 struct Layout {
   Index rotated;
@@ -51,8 +51,6 @@ double off(const std::vector<double>& a, const std::vector<Real>& b) {
   }
   return static_cast<double>(worst);
 }
-
-}  // namespace
 
 TEST_CASE("cache positions, worked: one pair that turns a quarter per position") {
   // inv_freq pi/2: a turn by m positions is (x, y) -> m quarters. Held 0, 3, 4 at row 4: slots 0 1
@@ -301,4 +299,5 @@ TEST_CASE("cache positions without RoPE data are refused with that reason") {
   }
 }
 
+}  // namespace cache_positions_test
 }  // namespace kvbench::test

@@ -12,7 +12,7 @@
 #include "support/naive_observation_window.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace cake_test {
 
 using Sets = std::vector<std::vector<Index>>;
 
@@ -133,8 +133,6 @@ Naive naive(const LayerOfStreams& model, const Rule& rule) {
 }
 
 const StreamSpec kSpec{.tokens = 66, .d = 5, .dv = 2, .heads_per_kv = 2};
-
-}  // namespace
 
 TEST_CASE("cake keeps what its definitions keep, for every temperature, gamma and budget") {
   for (const StreamSpec& spec :
@@ -266,4 +264,5 @@ TEST_CASE("cake is skipped on sliding layers, without queries, and without token
   CHECK(skip_of("cake", shape, kPrompt, given({})).find("sliding") != std::string::npos);
 }
 
+}  // namespace cake_test
 }  // namespace kvbench::test

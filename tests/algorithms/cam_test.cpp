@@ -14,7 +14,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace cam_test {
 
 struct Rule {
   Index budget = 10;
@@ -125,8 +125,6 @@ double difference(const Stream& stream, Index prompt, const Rule& rule, const Ru
   }
   return worst;
 }
-
-}  // namespace
 
 TEST_CASE("cam, worked: values of evicted tokens go on with all that they were given") {
   // All logits are 0; budget 3, one sink, two recent tokens, merge 2. Row i attends to at most four
@@ -285,4 +283,5 @@ TEST_CASE("defaults of cam are sinks 4, merge 16, draw bernoulli, group mean") {
   for (std::size_t r = 0; r < same.size(); ++r) CHECK(same_sketch(defaults[r], same[r]));
 }
 
+}  // namespace cam_test
 }  // namespace kvbench::test

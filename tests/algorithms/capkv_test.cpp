@@ -9,7 +9,7 @@
 #include "support/rope_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace capkv_test {
 
 struct Setting {
   Index budget = 12;
@@ -126,8 +126,6 @@ RopeStream rope_stream(Index rotated = 6, bool interleaved = false, Index window
                           rotated, interleaved);
 }
 
-}  // namespace
-
 TEST_CASE("capkv, worked: values of one number") {
   // All queries before rotation (1, 0), the future is position 4, a whole turn: the anchor is (1,
   // 0). Cosines 1 0 -1 1, weights 1, e^-1, e^-2, 1 with tau 1. A = 1 + sum w v^2 is common: scores
@@ -227,4 +225,5 @@ TEST_CASE("capkv is skipped without RoPE data or queries, unless the prompt fits
   CHECK(!skip(12).empty());
 }
 
+}  // namespace capkv_test
 }  // namespace kvbench::test

@@ -9,7 +9,7 @@
 #include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace chunkkv_test {
 
 using Sets = std::vector<std::vector<Index>>;
 
@@ -54,8 +54,6 @@ std::vector<Index> naive_chunks(const LayerOfStreams& layer, Index prompt, Index
   std::sort(kept.begin(), kept.end());
   return kept;
 }
-
-}  // namespace
 
 TEST_CASE("chunkkv, worked: chunks of three by their mean, the window as the largest score") {
   // Tokens weigh 1 1 1 | 9 1 2 | 5 5 5 | 1 and row 9 alone is the window, without pooling. Means
@@ -134,4 +132,5 @@ TEST_CASE("chunkkv is skipped where the window leaves nothing to rank, or querie
   CHECK(!skip_of("chunkkv", shape, 40, chunks(20, 8, 5)).empty());
 }
 
+}  // namespace chunkkv_test
 }  // namespace kvbench::test

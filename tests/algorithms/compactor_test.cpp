@@ -14,7 +14,7 @@
 #include "support/rope_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace compactor_test {
 
 struct Setting {
   Index budget = 12;
@@ -199,8 +199,6 @@ std::vector<std::vector<Index>> kept_of(const std::vector<RopeStream>& layer, In
   return out;
 }
 
-}  // namespace
-
 TEST_CASE("worked: outlying keys by leverage, attended ones by their chunk") {
   // Frequency 0 turns nothing. Keys less their mean 2 are -2 -1 0 8 -2 -3: token 3 stands out most,
   // then token 5, then 0 before 4.
@@ -314,4 +312,5 @@ TEST_CASE("compactor is skipped without RoPE data or the queries it needs") {
   CHECK(skip({.score = "leverage"}).empty());
 }
 
+}  // namespace compactor_test
 }  // namespace kvbench::test

@@ -10,7 +10,7 @@
 #include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace criticalkv_test {
 
 using Sets = std::vector<std::vector<Index>>;
 
@@ -130,8 +130,6 @@ std::vector<StreamSpec> specs() {
           {.tokens = 90, .d = 4, .dv = 3, .heads_per_kv = 2, .alibi = true},
           {.tokens = 90, .d = 4, .dv = 3, .heads_per_kv = 2, .chunk = 36}};
 }
-
-}  // namespace
 
 TEST_CASE("criticalkv, worked: half of the budget by score, the rest by score times value") {
   // Weights 8 7 6 5 4 3 2 1 of tokens 0..7 beside a window of 2, values of size 1 but 5 for token
@@ -286,4 +284,5 @@ TEST_CASE("norm wo_l1 is the mean of the query heads' norms, and is skipped with
                        "wo_v_l1 of the dump is negative at token 3", CellError);
 }
 
+}  // namespace criticalkv_test
 }  // namespace kvbench::test

@@ -8,7 +8,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace curdkv_test {
 
 Given curdkv(Index budget, Index sinks, Index window, const std::string& leverage = "kv_product") {
   return {{"budget", count_of(budget)},
@@ -63,8 +63,6 @@ KeptSets naive_curdkv(const Stream& stream, Index prompt, Index budget, Index si
 std::vector<Index> first_row(const Stream& stream, Index prompt, const Given& given) {
   return kept_by("curdkv", stream, prompt, given).front();
 }
-
-}  // namespace
 
 TEST_CASE("curdkv, worked: windows of three over seven tokens") {
   // Squared keys 1 1 2 | 4 4 0 | 9: shares 1/4 1/4 1/2 | 1/2 1/2 0 | 1. Squared values 4 0 0 | 1 4
@@ -164,4 +162,5 @@ TEST_CASE("curdkv is skipped if the budget is smaller than its sinks") {
   CHECK(!skip_of("curdkv", shape, 40, curdkv(3, 4, 8)).empty());
 }
 
+}  // namespace curdkv_test
 }  // namespace kvbench::test

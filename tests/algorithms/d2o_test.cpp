@@ -11,7 +11,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace d2o_test {
 
 struct Rule {
   Index budget = 12;
@@ -195,8 +195,6 @@ double difference(const Stream& stream, Index prompt, const Rule& rule, const Ru
   return worst;
 }
 
-}  // namespace
-
 TEST_CASE("d2o, worked: what goes is merged where its cosine reaches the threshold") {
   // Queries 0: earlier tokens have larger scores. Prompt of five, budget 3, one sink, no recent
   // token: tokens 0 1 2 stay, 3 and 4 go. Keys: 0 (1, 0), 1 (0, 1), 2 (-1, 0); 3 (0, 2) has cosine
@@ -300,4 +298,5 @@ TEST_CASE("d2o needs all queries, and a budget of sinks and recent tokens") {
   CHECK(!skip_of("d2o", shape, 40, Rule{}.given()).empty());
 }
 
+}  // namespace d2o_test
 }  // namespace kvbench::test

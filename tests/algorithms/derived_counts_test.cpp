@@ -8,7 +8,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace derived_counts_test {
 
 constexpr Index kPrompt = 30;
 
@@ -30,8 +30,6 @@ Counts counts(const std::string& id, const Stream& stream, const Given& given, c
   out.reported = derived_real(stepper.algorithm().derived(), name);
   return out;
 }
-
-}  // namespace
 
 TEST_CASE("derived.selected of snapkv and pyramidkv is what is held before the window") {
   const auto owned = make_stream({.tokens = 40, .d = 4, .dv = 2, .query_size = 4});
@@ -69,4 +67,5 @@ TEST_CASE("derived.kept of uniform is what is held between sinks and recent toke
   }
 }
 
+}  // namespace derived_counts_test
 }  // namespace kvbench::test

@@ -13,7 +13,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace eviction_identity_test {
 
 struct Evictor {
   const char* id;
@@ -88,8 +88,6 @@ std::string error_of_answer(const Stream& stream, int g, Index row, const Sketch
   return rho <= best + 1e-15L ? "" : "more mass than the top tokens";
 }
 
-}  // namespace
-
 TEST_CASE(
     "z - o = (1 - rho)(mean of the kept - mean of the evicted) for every unweighted evictor") {
   const std::vector<StreamSpec> specs = {
@@ -155,4 +153,5 @@ TEST_CASE("oracle_topk keeps at least the mass of any evictor that holds as many
   }
 }
 
+}  // namespace eviction_identity_test
 }  // namespace kvbench::test

@@ -12,7 +12,7 @@
 #include "support/rope_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace expected_attention_test {
 
 struct Setting {
   Index budget = 12;
@@ -54,8 +54,6 @@ RopeStream rope_stream(Index rotated = 6, bool interleaved = false, Index window
       {.tokens = 60, .d = 7, .dv = 3, .heads_per_kv = 3, .window = window, .query_size = 1.5},
       rotated, interleaved);
 }
-
-}  // namespace
 
 TEST_CASE("expected_attention, worked: one pair that turns a quarter per position") {
   // Before their rotation all queries are (1, 0). The future is positions 4 and 5: turns by 0 and
@@ -243,4 +241,5 @@ TEST_CASE("expected_attention is skipped without RoPE data or queries, unless th
   CHECK(skip(40, 40).empty());
 }
 
+}  // namespace expected_attention_test
 }  // namespace kvbench::test

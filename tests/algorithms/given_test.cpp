@@ -14,7 +14,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace given_test {
 
 Params of_rows(KeptRows kept) {
   Params params;
@@ -38,8 +38,6 @@ using KeptSets = std::vector<std::vector<Index>>;
 KeptSets sets_of(const Stream& stream, Index prompt, const KeptRows& kept) {
   return kept_sets(sketches(stream, prompt, algorithm_named("given"), of_rows(kept)));
 }
-
-}  // namespace
 
 TEST_CASE("worked: rows live from begin to end, and decode tokens are appended unless given") {
   const auto owned = make_stream({.tokens = 8, .d = 2, .dv = 2});
@@ -161,4 +159,5 @@ TEST_CASE("a cache of another stream does not fit, or has nothing of it") {
   }
 }
 
+}  // namespace given_test
 }  // namespace kvbench::test

@@ -15,7 +15,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace hyperattention_test {
 
 struct Setting {
   std::string id = "hyperattention";
@@ -121,8 +121,6 @@ Weights naive(const Stream& stream, Index row, int g, std::uint32_t seed, const 
   out.insert(sampled.begin(), sampled.end());
   return out;
 }
-
-}  // namespace
 
 TEST_CASE("worked: keys of one dimension are sorted by their sign, a query reads its own side") {
   // One bit: keys of one sign have the lower number. Negative ones are 1 3 5 7.
@@ -253,4 +251,5 @@ TEST_CASE("sliding layers are skipped by both") {
   }
 }
 
+}  // namespace hyperattention_test
 }  // namespace kvbench::test

@@ -13,7 +13,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace kcenter_test {
 
 using Given = std::vector<std::pair<std::string, Value>>;
 
@@ -65,8 +65,6 @@ std::string error_of_centres(const Stream& stream, Index n, const std::vector<In
   }
   return "";
 }
-
-}  // namespace
 
 TEST_CASE("worked: four centres on a line, two recent tokens") {
   // Prompt of eight, recent 2 (tokens 6, 7), centres over 0 1 5 6 20 22 from token 0 on:
@@ -268,4 +266,5 @@ TEST_CASE("as many centres as tokens is exact attention") {
   CHECK(*result.metrics["errors.relative_l2.max"] < 1e-13);
 }
 
+}  // namespace kcenter_test
 }  // namespace kvbench::test

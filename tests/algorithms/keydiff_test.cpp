@@ -10,7 +10,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace keydiff_test {
 
 Given keydiff(Index budget, Index block = 0, Index sinks = 0, Index recent = 0) {
   return {{"budget", count_of(budget)},
@@ -70,8 +70,6 @@ KeptSets naive_keydiff(const Stream& stream, Index prompt, const NaiveCut& cut, 
 std::vector<Index> first_row(const Stream& stream, Index prompt, const Given& given) {
   return kept_by("keydiff", stream, prompt, given).front();
 }
-
-}  // namespace
 
 TEST_CASE("keydiff, worked: a cross of keys in the plane") {
   // Unit keys right (three times), up, left: their sum is (2, 1), so the cosines times sqrt(5) are
@@ -193,4 +191,5 @@ TEST_CASE("keydiff is skipped as other methods with sinks and recent tokens are"
   CHECK(skip_of("keydiff", shape, 6, keydiff(6, 0, 3, 4)).empty());
 }
 
+}  // namespace keydiff_test
 }  // namespace kvbench::test

@@ -12,7 +12,7 @@
 #include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace keyformer_test {
 
 Given plain(Index budget, double recent_fraction) {
   return {{"budget", count_of(budget)},
@@ -36,8 +36,6 @@ std::function<Real(int, Index, Index)> draws(const Stream& stream, const std::st
   const LogitNoise drawn = {kind, per_row, random.key()};
   return [drawn](int g, Index row, Index token) { return Real{drawn.draw(g, row, token)}; };
 }
-
-}  // namespace
 
 TEST_CASE("keyformer, worked: temperature 2 and 3 in the first two decode rows") {
   // Prompt rows of weights 1, 1, 64 at tau 1: f0 = 1 + 1/2 + 1/66 = 1.515, f1 = 0.515, f2 = 0.970.
@@ -376,4 +374,5 @@ TEST_CASE(
   CHECK(skip_of("keyformer", shape, 20, falling).empty());
 }
 
+}  // namespace keyformer_test
 }  // namespace kvbench::test

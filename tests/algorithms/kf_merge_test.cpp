@@ -9,7 +9,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace kf_merge_test {
 
 Given merging(Index budget, const std::string& select, const std::string& rule = "pivot") {
   return {{"budget", count_of(budget)}, {"select", word_of(select)}, {"rule", word_of(rule)}};
@@ -81,8 +81,6 @@ double difference(const Stream& stream, Index prompt, const Sketch& sketch, bool
   }
   return static_cast<double>(worst);
 }
-
-}  // namespace
 
 TEST_CASE("kf_merge, worked: key and value of a dropped token join those of the nearest key") {
   const auto owned = merging_stream();
@@ -201,4 +199,5 @@ TEST_CASE("kf_merge is skipped where its selection is; pivot around snapkv is th
       sketches_of("kf_merge", owned->stream, 100, merging(40, "snapkv", "pivot")).front()));
 }
 
+}  // namespace kf_merge_test
 }  // namespace kvbench::test

@@ -12,7 +12,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace knorm_test {
 
 Given knorm(Index budget, Index sinks = 0, Index recent = 0, const char* semantics = "once",
             const char* metric = "key") {
@@ -48,8 +48,6 @@ std::unique_ptr<OwnedStream> stream_with_norms(const std::vector<double>& norms)
   }
   return stream_of(keys, ones, {ones});
 }
-
-}  // namespace
 
 TEST_CASE("knorm, worked: eight prompt tokens, the smallest norms, sinks and recent") {
   const auto owned = stream_with_norms({5, 1, 4, 2, 2, 9, 2, 7, 8, 3});
@@ -204,4 +202,5 @@ TEST_CASE("knorm is skipped if a budget leaves less than sinks and recent, or no
   }
 }
 
+}  // namespace knorm_test
 }  // namespace kvbench::test

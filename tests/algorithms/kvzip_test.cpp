@@ -14,7 +14,7 @@
 #include "support/naive_attention.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace kvzip_test {
 
 using Sets = std::vector<std::vector<Index>>;
 
@@ -138,8 +138,6 @@ std::unique_ptr<OwnedStream> by_hand() {
   return owned;
 }
 
-}  // namespace
-
 TEST_CASE("four tokens by hand: shares of a part, the tokens before it and the pass's own keys") {
   const auto owned = by_hand();
   const std::vector<Real> scores = naive_scores(owned->stream);
@@ -241,4 +239,5 @@ TEST_CASE("where a layer of the scope has no such pass, or its logits overflow, 
   CHECK(fails("lacks q_repeat"));
 }
 
+}  // namespace kvzip_test
 }  // namespace kvbench::test

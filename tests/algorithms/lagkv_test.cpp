@@ -11,7 +11,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace lagkv_test {
 
 Given kvpress(Index budget, Index lag, Index sinks, bool cross = false) {
   return {{"budget", count_of(budget)},
@@ -145,8 +145,6 @@ KeptSets naive_released(const Stream& stream, Index prompt, double ratio, Index 
   }
   return sets;
 }
-
-}  // namespace
 
 TEST_CASE("lagkv, worked: two partitions of two with references of range [0, 1]") {
   // Sink 0, partitions {1, 2}, {3, 4}, {5, 6}, token 7 behind them. References {3, 4} and {5, 6}
@@ -324,4 +322,5 @@ TEST_CASE("a parameter of the other semantics is a fault") {
   CHECK(fault(given) == "value_weight");
 }
 
+}  // namespace lagkv_test
 }  // namespace kvbench::test

@@ -9,7 +9,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace loki_test {
 
 Given loki(const NaiveLoki& p) {
   return {{"budget", count_of(p.budget)},
@@ -20,8 +20,6 @@ Given loki(const NaiveLoki& p) {
           {"recent", count_of(p.recent)},
           {"share", word_of(p.group ? "group" : "head")}};
 }
-
-}  // namespace
 
 TEST_CASE("worked: keys along one axis but for one token that only the query's other axis sees") {
   // The component of the prompt's keys is (1, 0): of the query (1, 3) it sees 1, so that token 3 of
@@ -176,4 +174,5 @@ TEST_CASE("a basis without data is skipped, impossible label bits are refused") 
   }
 }
 
+}  // namespace loki_test
 }  // namespace kvbench::test

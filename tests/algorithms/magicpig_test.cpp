@@ -14,7 +14,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace magicpig_test {
 
 struct Setting {
   Index bits = 3;
@@ -107,8 +107,6 @@ std::vector<std::vector<std::map<Index, double>>> naive(const Stream& stream, In
   }
   return all;
 }
-
-}  // namespace
 
 TEST_CASE("reads and weighs what a plain program does") {
   const std::vector<StreamSpec> specs = {
@@ -225,4 +223,5 @@ TEST_CASE("a sliding layer is skipped, and more agreeing tables than there are i
   CHECK(error->first == "least");
 }
 
+}  // namespace magicpig_test
 }  // namespace kvbench::test

@@ -10,7 +10,7 @@
 #include "support/given.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace memory_budget_test {
 
 StreamShape shape_of(Index tokens, Index window = 0) {
   StreamShape shape;
@@ -41,8 +41,6 @@ std::pair<Index, std::string> solved(const std::string& id, double fraction, con
 Index tokens_of(const std::string& id, double fraction, const Given& more = {}, Index window = 0) {
   return solved(id, fraction, more, shape_of(100, window), 60).first;
 }
-
-}  // namespace
 
 TEST_CASE("bisection finds the last that fits, none below the first, and all that fit") {
   for (Index limit = -1; limit <= 9; ++limit) {
@@ -172,4 +170,5 @@ TEST_CASE("only parameters that memory follows from take it") {
   CHECK_FALSE(refused("keyformer", {}));
 }
 
+}  // namespace memory_budget_test
 }  // namespace kvbench::test

@@ -9,7 +9,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace merge_cosine_test {
 
 Given merging(Index budget, const std::string& select, double threshold = 0.0) {
   return {
@@ -68,8 +68,6 @@ double difference(const Stream& stream, Index prompt, const Sketch& sketch, doub
   }
   return worst;
 }
-
-}  // namespace
 
 TEST_CASE("merge_cosine, worked: a dropped value goes to the nearest key, by cosine and length") {
   // Lengths 6 and 2: w = .8 * 6 / (8 + 1e-6) = .6; (2 + .6 * 6) / 1.6 = 3.5. Window 32 of snapkv is
@@ -186,4 +184,5 @@ TEST_CASE("merge_cosine is skipped where its selection is") {
                   sketches_of("merge_cosine", owned->stream, 100, merging(40, "snapkv")).front()));
 }
 
+}  // namespace merge_cosine_test
 }  // namespace kvbench::test

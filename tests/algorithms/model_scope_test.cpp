@@ -15,7 +15,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace model_scope_test {
 
 constexpr Index kTokens = 40;
 constexpr Index kPrompt = 24;
@@ -184,8 +184,6 @@ TEST_CASE("shared results that failed give their reason to every cell that asks"
   CHECK_THROWS_WITH_AS(results.get(work), "logits of the prompt overflow", CellError);
 }
 
-}  // namespace
-
 TEST_CASE("what deciding for a scope takes, added up by hand") {
   // Six KV heads of two query heads each, d = 4, 50 prompt tokens.
   const ScopeSize size{6, 2, 4, 50, 60};
@@ -207,4 +205,5 @@ TEST_CASE("what deciding for a scope takes, added up by hand") {
   CHECK(compactor(30) == 8.0 * (50 * (12 + 3 + 4 + 30) + 2 * 30 * (4 + 30)));
 }
 
+}  // namespace model_scope_test
 }  // namespace kvbench::test

@@ -9,7 +9,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace oracle_topk_test {
 
 KeptSets kept(const Stream& stream, Index prompt, Index budget, const std::string& group) {
   const AlgorithmDescription& algorithm = algorithm_named("oracle_topk");
@@ -17,8 +17,6 @@ KeptSets kept(const Stream& stream, Index prompt, Index budget, const std::strin
       stream, prompt, algorithm,
       params_for(algorithm, {{"budget", Value{std::int64_t{budget}}}, {"group", Value{group}}})));
 }
-
-}  // namespace
 
 TEST_CASE("worked: two heads of opposite taste over five tokens") {
   // Head 0 weighs tokens 8 1 2 1 4, head 1 weighs them 1 8 4 2 1 (both sum to 16).
@@ -74,4 +72,5 @@ TEST_CASE("the oracle of the top tokens turns red on another budget and on anoth
   CHECK(mean != naive_oracle_topk(owned->stream, 25, 5, "max"));
 }
 
+}  // namespace oracle_topk_test
 }  // namespace kvbench::test

@@ -9,7 +9,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace parameter_table_test {
 
 enum class Taste { kSweet, kSour };
 
@@ -160,5 +160,5 @@ TEST_CASE("defaults are accepted by their own rows, and alternatives name rows")
   }
 }
 
-}  // namespace
+}  // namespace parameter_table_test
 }  // namespace kvbench::test

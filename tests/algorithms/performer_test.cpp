@@ -11,7 +11,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace performer_test {
 
 Given given(Index features, Index sinks, Index recent, bool streaming = false,
             const char* draw = "orthogonal") {
@@ -78,8 +78,6 @@ void check_same(const std::vector<Feature>& a, const std::vector<Feature>& b) {
     }
   }
 }
-
-}  // namespace
 
 TEST_CASE(
     "features hold the sums of their definition over the middle, whatever the scale of keys") {
@@ -220,4 +218,5 @@ TEST_CASE("a layer with a sliding window is skipped, and features cannot go into
   CHECK(algorithm.not_rows(params_for(algorithm, given(8, 2, 4))));
 }
 
+}  // namespace performer_test
 }  // namespace kvbench::test

@@ -7,7 +7,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace position_rules_test {
 
 using Given = std::vector<std::pair<std::string, Value>>;
 
@@ -17,8 +17,6 @@ KeptSets kept(const std::string& id, const Stream& stream, Index prompt, const G
 }
 
 Value integer(Index value) { return Value{static_cast<std::int64_t>(value)}; }
-
-}  // namespace
 
 TEST_CASE("worked stream of eight tokens, prompt of five") {
   const auto owned = make_stream({.tokens = 8, .d = 2, .dv = 2});
@@ -117,4 +115,5 @@ TEST_CASE("a budget that resolves to nothing, or to no more than the sinks, is s
   CHECK(!skip(5));
 }
 
+}  // namespace position_rules_test
 }  // namespace kvbench::test

@@ -7,7 +7,7 @@
 #include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace pyramidkv_test {
 
 Given pyramid(Index budget, Index window, Index beta) {
   return {{"budget", count_of(budget)}, {"window", count_of(window)}, {"beta", count_of(beta)}};
@@ -20,8 +20,6 @@ std::vector<Index> kept(OwnedStream& owned, Index prompt, int layers, int layer,
   owned.stream.id.layer = layer;
   return kept_of_prompt("pyramidkv", owned.stream, prompt, given);
 }
-
-}  // namespace
 
 TEST_CASE("pyramidkv, worked: 8192 tokens, budget 128 of which 8 window, 32 layers, beta 20") {
   // B = 120, min = 120 // 20 = 6, max = 240 - 6 = 234, step = (234 - 6) // 31 = 7.
@@ -153,4 +151,5 @@ TEST_CASE("pyramidkv is skipped as snapkv is") {
       params_for(pyramidkv, {{"budget", count_of(20)}, {"kernel", count_of(4)}})));
 }
 
+}  // namespace pyramidkv_test
 }  // namespace kvbench::test

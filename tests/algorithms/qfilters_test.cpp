@@ -9,7 +9,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace qfilters_test {
 
 Given qfilters(Index budget, Index sinks = 0, Index recent = 0, const char* semantics = "once") {
   return {{"budget", count_of(budget)},
@@ -93,8 +93,6 @@ NaiveScores naive_projections(const Stream& stream, Index prompt) {
     return scores;
   };
 }
-
-}  // namespace
 
 TEST_CASE("qfilters, worked: queries along an axis, two of three forth") {
   // The Gram matrix of the prompt's queries is diagonal, 14 and 0: the direction is the
@@ -216,4 +214,5 @@ TEST_CASE("qfilters is skipped without queries of the prompt, or with too small 
   CHECK(!skip_of("qfilters", shape, 40, qfilters(40, 0, 0, "streaming")).empty());
 }
 
+}  // namespace qfilters_test
 }  // namespace kvbench::test

@@ -6,7 +6,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace quest_test {
 
 Given quest(Index budget, Index page, const char* semantics = "evaluation",
             const char* share = "head") {
@@ -15,8 +15,6 @@ Given quest(Index budget, Index page, const char* semantics = "evaluation",
           {"semantics", word_of(semantics)},
           {"share", word_of(share)}};
 }
-
-}  // namespace
 
 TEST_CASE("worked: three of five pages of two tokens, by bounds that no token reaches") {
   // Keys (x, y); the query (1, -1). Bounds: largest x less smallest y of a page.
@@ -101,4 +99,5 @@ TEST_CASE("a sliding layer is skipped with the reason") {
   CHECK(skip_of("quest", shape, 20, quest(8, 4)).find("sliding window of 10") != std::string::npos);
 }
 
+}  // namespace quest_test
 }  // namespace kvbench::test

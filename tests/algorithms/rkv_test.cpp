@@ -12,7 +12,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace rkv_test {
 
 struct Rule {
   Index budget = 12;
@@ -136,8 +136,6 @@ KeptSets naive_rkv(const Stream& stream, Index prompt, const Rule& rule) {
 KeptSets kept(const Stream& stream, Index prompt, const Rule& rule) {
   return kept_by("rkv", stream, prompt, rule.given());
 }
-
-}  // namespace
 
 TEST_CASE("rkv, worked: of equal keys the newest stays, and attention outweighs it with lambda 1") {
   // Unit keys; tokens 0, 2 and 4 are the same key, 1, 3 and 5 (the window) three others. Each of
@@ -326,4 +324,5 @@ TEST_CASE("an even kernel has no centre and is a fault of rkv too") {
   CHECK(!rkv.validate(params_for(rkv, Rule{.kernel = 5}.given())));
 }
 
+}  // namespace rkv_test
 }  // namespace kvbench::test

@@ -10,7 +10,7 @@
 #include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace snapkv_test {
 
 Given snap(Index budget, Index window, Index kernel, const char* pool = "max") {
   return {{"budget", count_of(budget)},
@@ -22,8 +22,6 @@ Given snap(Index budget, Index window, Index kernel, const char* pool = "max") {
 std::vector<Index> kept(const Stream& stream, Index prompt, const Given& given) {
   return kept_of_prompt("snapkv", stream, prompt, given);
 }
-
-}  // namespace
 
 TEST_CASE("snapkv, worked: max pooling keeps the neighbours of a peak, avg pooling broad hills") {
   // Ten prompt tokens, window 2: tokens 0..7 are ranked by weight.
@@ -245,4 +243,5 @@ TEST_CASE("defaults of snapkv are window 32, kernel 7, pool max, group mean") {
   CHECK(kept(owned->stream, 110, {{"budget", count_of(50)}}) == kept(owned->stream, 110, given));
 }
 
+}  // namespace snapkv_test
 }  // namespace kvbench::test

@@ -10,7 +10,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace softmax_balance_test {
 
 struct Asked {
   Index T = 1;
@@ -83,8 +83,6 @@ Expected expected(const Stream& stream, Index first, Index last, Index T, Real c
   }
   return out;
 }
-
-}  // namespace
 
 TEST_CASE("softmax_balance, worked: equal keys under a tiny c come in pairs of opposite signs") {
   // Keys zero, values 1, r 1 (scale 1, so the kernel is e^-1 everywhere). After an odd number of
@@ -333,4 +331,5 @@ TEST_CASE("zero values and a prompt without a middle are handled") {
   CHECK(run(owned->stream, 20, asked, 1).rows.exact.size() == 21);
 }
 
+}  // namespace softmax_balance_test
 }  // namespace kvbench::test

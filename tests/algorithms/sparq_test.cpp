@@ -8,7 +8,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace sparq_test {
 
 Given sparq(Index rank, Index k, Index recent, bool mean_value = true) {
   return {{"rank", count_of(rank)},
@@ -16,8 +16,6 @@ Given sparq(Index rank, Index k, Index recent, bool mean_value = true) {
           {"recent", count_of(recent)},
           {"mean_value", Value{mean_value}}};
 }
-
-}  // namespace
 
 TEST_CASE("worked: one channel of two, one token besides the own") {
   // Query (3, 1): channel 0 with coverage 3/4, so that logits are sqrt(4/3) 3 k_0 / scale..: keys
@@ -133,4 +131,5 @@ TEST_CASE("more recent tokens than k, more channels than a key and a sliding lay
   CHECK(error->first == "recent");
 }
 
+}  // namespace sparq_test
 }  // namespace kvbench::test

@@ -11,7 +11,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace subgen_epsilon_test {
 
 struct Wanted {
   double t;
@@ -90,8 +90,6 @@ Wanted resolved(const Stream& stream, Index prompt, double delta, double epsilon
   return out;
 }
 
-}  // namespace
-
 TEST_CASE("t and s are those of the theorem's constants, capped at 256 n and flagged") {
   int capped = 0;
   int verified = 0;
@@ -155,4 +153,5 @@ TEST_CASE("the theorem's sizes turn red on another r, rho or power of epsilon") 
   }
 }
 
+}  // namespace subgen_epsilon_test
 }  // namespace kvbench::test

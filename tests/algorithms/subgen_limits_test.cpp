@@ -15,7 +15,7 @@
 #include "support/subgen_parts.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace subgen_limits_test {
 
 using Given = std::vector<std::pair<std::string, Value>>;
 
@@ -73,8 +73,6 @@ Index clusters_beyond(Index m, double diameter, double delta) {
   }
   return beyond;
 }
-
-}  // namespace
 
 TEST_CASE("keys of m planted balls of diameter delta give at most m clusters") {
   for (const Index m : {1, 3, 8}) CHECK(clusters_beyond(m, 0.5, 0.5) <= 0);
@@ -228,4 +226,5 @@ TEST_CASE("many slots bring the numerator to the exact one") {
   CHECK(std::sqrt(error) < 10 * std::sqrt(squares * frobenius / 200000));
 }
 
+}  // namespace subgen_limits_test
 }  // namespace kvbench::test

@@ -15,7 +15,7 @@
 #include "support/subgen_parts.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace subgen_state_test {
 
 using Given = std::vector<std::pair<std::string, Value>>;
 
@@ -167,8 +167,6 @@ void check_state(const Stream& stream, const Sketch& sketch, Index row, const Po
   CHECK(error_of_state(stream, subgen_parts(sketch), sketch.kept_counts(), row, point, sampling) ==
         "");
 }
-
-}  // namespace
 
 TEST_CASE("worked: six keys on a line, delta 1") {
   // 0 opens; 1 joins it (distance exactly 1); 5 opens; 2 is 2 from 0 and 3 from 5: opens; 6 joins
@@ -366,4 +364,5 @@ TEST_CASE("a sliding layer is skipped, with that reason") {
   CHECK(!reason_to_skip(algorithm, params, shape, 20));
 }
 
+}  // namespace subgen_state_test
 }  // namespace kvbench::test

@@ -13,7 +13,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace thinformer_test {
 
 struct Rule {
   Index g = 1;
@@ -126,8 +126,6 @@ std::vector<Index> kept(const Stream& stream, Index prompt, const Rule& rule,
                         std::uint32_t seed = 0) {
   return kept_of_prompt("thinformer", stream, prompt, rule.given(), seed);
 }
-
-}  // namespace
 
 TEST_CASE("thinformer keeps what the naive halving keeps, for every g, tail and stream") {
   const std::vector<StreamSpec> specs = {
@@ -325,4 +323,5 @@ TEST_CASE(
   CHECK(same_sketch(defaults.front(), same.front()));
 }
 
+}  // namespace thinformer_test
 }  // namespace kvbench::test

@@ -10,7 +10,7 @@
 #include "support/naive_expected.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace token_scores_test {
 
 using Reals = std::vector<Real>;
 using Sets = std::vector<std::vector<Index>>;
@@ -159,8 +159,6 @@ std::vector<StreamSpec> specs() {
           {.tokens = 80, .d = 4, .dv = 2, .heads_per_kv = 3, .window = 45, .rope_pairs = 2}};
 }
 
-}  // namespace
-
 TEST_CASE("adakv and criticalkv keep what kvpress's rules keep, by every score") {
   for (const StreamSpec& spec : specs()) {
     const LayerOfStreams layer(spec, 3);
@@ -237,4 +235,5 @@ TEST_CASE("a window of 0 is for other scores than snapkv's, and each score says 
   }
 }
 
+}  // namespace token_scores_test
 }  // namespace kvbench::test

@@ -8,7 +8,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace tova_test {
 
 Given tova(Index budget, const char* semantics = "released", const char* scope = "head") {
   return {
@@ -29,8 +29,6 @@ std::vector<StreamSpec> specs() {
           {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 2, .alibi = true},
           {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 2, .chunk = 22}};
 }
-
-}  // namespace
 
 TEST_CASE("tova, worked: the newest row ranks, its own token too, and old weights are forgotten") {
   // One dimension; a row's logit of token j is q k_j. Row 3 ends the prompt: q = 1 keeps the two
@@ -197,4 +195,5 @@ TEST_CASE("the layer's trace does not depend on the order of its heads' streams 
         kept_in_scope("tova", {&b->stream, &a->stream}, 20, given));
 }
 
+}  // namespace tova_test
 }  // namespace kvbench::test

@@ -10,7 +10,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace uniform_test {
 
 using Given = std::vector<std::pair<std::string, Value>>;
 
@@ -42,8 +42,6 @@ Middle middle_of(const Sketch& sketch, Index first, Index last) {
   }
   return out;
 }
-
-}  // namespace
 
 TEST_CASE("T halvings keep floor(M / 2^T) tokens of the middle that weigh M / h each") {
   const auto owned = make_stream({.tokens = 70, .d = 2, .dv = 2});
@@ -158,4 +156,5 @@ TEST_CASE("seeds differ, streams differ, and the same seed repeats") {
   CHECK(kept_tokens(first_row(owned->stream, 60, given, 4)) != one);
 }
 
+}  // namespace uniform_test
 }  // namespace kvbench::test

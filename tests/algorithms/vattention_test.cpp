@@ -12,7 +12,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace vattention_test {
 
 struct Setting {
   Index sinks = 2;
@@ -96,8 +96,6 @@ Weights naive(const Stream& stream, Index row, int g, std::uint32_t seed, const 
   out.insert(sampled.begin(), sampled.end());
   return out;
 }
-
-}  // namespace
 
 TEST_CASE(
     "worked: equal logits need no more than the base, and a token weighs what it stands for") {
@@ -194,4 +192,5 @@ TEST_CASE("a sliding layer is skipped") {
         std::string::npos);
 }
 
+}  // namespace vattention_test
 }  // namespace kvbench::test

@@ -14,7 +14,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace wildcat_test {
 
 struct Rule {
   Index budget = 0;
@@ -189,8 +189,6 @@ double derived_of(const Stream& stream, Index prompt, const Rule& rule, const st
   stepper.next();
   return derived_real(stepper.algorithm().derived(), name);
 }
-
-}  // namespace
 
 TEST_CASE("wildcat, worked: two tokens, one pivot") {
   // Keys 0 and tau: the kernel between them is e^-1/2. Pivot 0: W = (1, e^-1/2 e^1/2); pivot 1:
@@ -387,4 +385,5 @@ TEST_CASE("a budget without a bin and sliding layers are skipped") {
   CHECK(algorithm.not_rows(params_for(algorithm, given_of({.budget = 8}))));
 }
 
+}  // namespace wildcat_test
 }  // namespace kvbench::test

@@ -11,7 +11,7 @@
 #include "results/read_results.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace baseline_test {
 
 struct Folder {
   std::filesystem::path path;
@@ -149,5 +149,5 @@ TEST_CASE_FIXTURE(Folder, "a baseline that cannot be read is a fault of the boun
   CHECK(message().rfind(expected, 0) == 0);
 }
 
-}  // namespace
+}  // namespace baseline_test
 }  // namespace kvbench::test

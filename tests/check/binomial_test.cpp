@@ -7,7 +7,7 @@
 #include "support/probability.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace binomial_test {
 
 TEST_CASE("binomial tails are the sums of their terms") {
   CHECK(binomial_upper_tail(8, 10, 0.5) == doctest::Approx(56.0 / 1024.0).epsilon(1e-13));
@@ -74,5 +74,5 @@ TEST_CASE("the failures that turn a promised rate red at 1e-6") {
   }
 }
 
-}  // namespace
+}  // namespace binomial_test
 }  // namespace kvbench::test

@@ -7,7 +7,7 @@
 #include "check/made_cells.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace bounds_test {
 
 TEST_CASE("a bounds file with every kind of bound") {
   const BoundsFile file = parse_bounds(R"(
@@ -169,5 +169,5 @@ TEST_CASE("every shipped bounds file is valid and its baselines are there") {
   CHECK(files >= 1);
 }
 
-}  // namespace
+}  // namespace bounds_test
 }  // namespace kvbench::test

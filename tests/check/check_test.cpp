@@ -5,7 +5,7 @@
 #include "check/made_cells.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace check_test {
 
 const char* kLimit =
     R"({"name": "n", "where": {"algorithm": "uniform"}, "metric": "errors.relative_l2.mean",
@@ -267,5 +267,5 @@ TEST_CASE("the needed part of a cell gives the same verdict, and lacks the rest"
   CHECK(needed_part(BoundsFile{}, whole["cells"][0]).size() == 5);
 }
 
-}  // namespace
+}  // namespace check_test
 }  // namespace kvbench::test

@@ -6,7 +6,7 @@
 #include "check/made_cells.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace statistical_bounds_test {
 
 const char* kRate = R"({"name": "n", "metric": "errors.epsilon_spectral.last", "limit": 0.5,
                         "failure_rate": 0.01, "false_alarm": 1e-6})";
@@ -165,5 +165,5 @@ TEST_CASE("pairs never cross dumps, unless the bound says so") {
   CHECK(outcome_of(bound, cells).held());
 }
 
-}  // namespace
+}  // namespace statistical_bounds_test
 }  // namespace kvbench::test

@@ -5,7 +5,7 @@
 #include "check/made_cells.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace suggest_test {
 
 using Cells = std::vector<MadeCell>;
 
@@ -95,5 +95,5 @@ TEST_CASE("suggest: what is not a record is refused") {
   CHECK_THROWS_AS(suggestion.add(Json::object(), 3, "r.json"), InputError);
 }
 
-}  // namespace
+}  // namespace suggest_test
 }  // namespace kvbench::test

@@ -10,7 +10,7 @@
 #include "results/cell_field.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace compare_test {
 
 const CompareRules kRules{.metrics = {"errors.relative_l2.mean"}};
 
@@ -279,5 +279,5 @@ TEST_CASE("the document has every number and no NaN") {
   CHECK(to_line(document).find("nan") == std::string::npos);
 }
 
-}  // namespace
+}  // namespace compare_test
 }  // namespace kvbench::test

@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace kvbench::test {
-namespace {
+namespace record_differences_test {
 
 const Json kRecord = Json::parse(R"({
   "id": "a", "status": "ok", "key": {"seed": 0}, "label": "x",
@@ -67,5 +67,5 @@ TEST_CASE("record_differences: a tolerance relative to the larger, and an absolu
   CHECK(differ(101.0122));
 }
 
-}  // namespace
+}  // namespace record_differences_test
 }  // namespace kvbench::test

@@ -11,7 +11,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace awkward_streams_test {
 
 struct Awkward {
   const char* name;
@@ -90,8 +90,6 @@ void check_point(const Awkward& stream, const OwnedStream& owned, Index prompt,
   CHECK(undefined_rows_agree(result.undefined_rows, naive));
 }
 
-}  // namespace
-
 TEST_CASE("every algorithm is finite and right on awkward streams") {
   Cases cases;
   for (const Awkward& awkward : awkward_streams()) {
@@ -110,4 +108,5 @@ TEST_CASE("every algorithm is finite and right on awkward streams") {
   cases.check_all_ran();
 }
 
+}  // namespace awkward_streams_test
 }  // namespace kvbench::test

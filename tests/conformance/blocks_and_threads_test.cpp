@@ -12,7 +12,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace blocks_and_threads_test {
 
 const std::vector<StreamSpec>& specs() {
   static const std::vector<StreamSpec> all = {
@@ -23,8 +23,6 @@ const std::vector<StreamSpec>& specs() {
       {.tokens = 90, .d = 4, .dv = 3, .chunk = 32}};
   return all;
 }
-
-}  // namespace
 
 TEST_CASE("feeding the prompt in blocks of 1, 7, 64 or whole gives the same sketches") {
   Cases cases;
@@ -140,4 +138,5 @@ TEST_CASE("1, 2 and 4 threads, alone or among other cells, give the same bits") 
   tried.check_all_ran();
 }
 
+}  // namespace blocks_and_threads_test
 }  // namespace kvbench::test

@@ -13,7 +13,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace budgets_test {
 
 bool holds_value_of(const Sketch& sketch, Index token) {
   return std::any_of(sketch.rows().begin(), sketch.rows().end(), [&](const SketchRow& row) {
@@ -99,8 +99,6 @@ std::vector<StreamSpec> specs() {
           {.tokens = 60, .d = 2, .dv = 2, .kind = StreamKind::kEqualKeys}};
 }
 
-}  // namespace
-
 TEST_CASE("every registered algorithm is tried, and every row by hand belongs to one") {
   std::set<std::string> registered;
   for (const AlgorithmDescription& algorithm : all_algorithms()) {
@@ -167,4 +165,5 @@ TEST_CASE("budgets, sinks and recent tokens hold at every step, and no token ret
   cases.check_all_ran();
 }
 
+}  // namespace budgets_test
 }  // namespace kvbench::test

@@ -11,7 +11,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace derived_test {
 
 std::set<std::string> reported_names(const Stream& stream, const Subject& subject,
                                      const Given& given) {
@@ -24,8 +24,6 @@ std::set<std::string> reported_names(const Stream& stream, const Subject& subjec
   if (stepper.algorithm().promise()) names.insert("vacuous");  // by the replay
   return names;
 }
-
-}  // namespace
 
 TEST_CASE("derived values are those that the algorithm defines") {
   const auto plain = make_stream(
@@ -70,4 +68,5 @@ TEST_CASE("one name has one definition, but where it is a resolved parameter") {
   }
 }
 
+}  // namespace derived_test
 }  // namespace kvbench::test

@@ -17,7 +17,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace memory_test {
 
 struct Recount {
   Index tokens = 0;
@@ -61,8 +61,6 @@ Recount recount(const Sketch& sketch, const Conformance& row, const Params& para
   out.lookup = 2 * sketch.lookup.held_numbers + (sketch.lookup.held_bits + 7) / 8;
   return out;
 }
-
-}  // namespace
 
 TEST_CASE("tokens, peaks, numbers and bytes equal a recount of what is held at every decode row") {
   const std::vector<StreamSpec> specs = {
@@ -134,8 +132,6 @@ TEST_CASE("tokens, peaks, numbers and bytes equal a recount of what is held at e
   cases.check_all_ran();
 }
 
-namespace {
-
 const std::vector<StreamSpec> kShapes = {
     {.tokens = 60, .d = 5, .dv = 3, .heads_per_kv = 2, .rope_pairs = 2},
     {.tokens = 60, .d = 5, .dv = 3, .window = 17},
@@ -165,8 +161,6 @@ std::optional<Params> asking_for_memory(const Subject& subject, const Given& giv
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 TEST_CASE("most_kept is the peak that a replay counts, whatever the budget") {
   std::set<std::string> ran;
@@ -280,4 +274,5 @@ TEST_CASE("a budget solved for memory holds that memory to within one token, and
   }
 }
 
+}  // namespace memory_test
 }  // namespace kvbench::test

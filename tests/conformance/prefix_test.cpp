@@ -6,7 +6,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace prefix_test {
 
 struct Run {
   std::vector<Sketch> sketches;
@@ -21,8 +21,6 @@ Run run(const Stream& stream, Index prompt, const AlgorithmDescription& algorith
   out.derived = stepper.algorithm().derived();
   return out;
 }
-
-}  // namespace
 
 TEST_CASE("truncating the stream after row i, or changing later tokens, changes nothing at row i") {
   const std::vector<StreamSpec> specs = {
@@ -58,4 +56,5 @@ TEST_CASE("truncating the stream after row i, or changing later tokens, changes 
   cases.check_all_ran();
 }
 
+}  // namespace prefix_test
 }  // namespace kvbench::test

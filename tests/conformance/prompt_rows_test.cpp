@@ -20,7 +20,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace prompt_rows_test {
 
 constexpr Index kPrompt = 32;
 
@@ -66,8 +66,6 @@ const std::vector<StreamSpec> kSpecs = {
     {.tokens = 48, .d = 4, .dv = 3, .heads_per_kv = 2, .sinks = true, .alibi = true},
     {.tokens = 48, .d = 4, .dv = 3, .chunk = 11},
     {.tokens = 48, .d = 3, .dv = 3, .softcap = 3, .kind = StreamKind::kClustered}};
-
-}  // namespace
 
 TEST_CASE("a row of the prompt is answered as if there were no prompt, whatever else is scored") {
   std::set<std::string> ran;
@@ -154,4 +152,5 @@ TEST_CASE("answers that depend on the prompt's end differ from those without a p
   }
 }
 
+}  // namespace prompt_rows_test
 }  // namespace kvbench::test

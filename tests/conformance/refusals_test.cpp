@@ -10,7 +10,7 @@
 #include "sweep/config.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace refusals_test {
 
 // The errors of a sweep with one entry; "" where it is accepted.
 std::string errors_of(const std::string& id, const std::string& params) {
@@ -67,8 +67,6 @@ std::vector<std::string> bad_values(const Parameter& parameter) {
   if (parameter.kind == Kind::kTokens) bad.push_back("-0.5");
   return bad;
 }
-
-}  // namespace
 
 TEST_CASE("the points of the conformance table are accepted as they stand") {
   for (const Subject& subject : subjects()) {
@@ -149,4 +147,5 @@ TEST_CASE("an unknown algorithm is refused with the names that exist nearby") {
   CHECK(errors.find("subgen") != std::string::npos);
 }
 
+}  // namespace refusals_test
 }  // namespace kvbench::test

@@ -19,7 +19,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace round_trip_test {
 
 struct Recorded {
   CellResult cell;
@@ -69,8 +69,6 @@ void check_same_memory(const MemoryReport& a, const MemoryReport& b, bool never_
   CHECK(a.vectors == b.vectors);
   CHECK(a.numbers == b.numbers);
 }
-
-}  // namespace
 
 TEST_CASE("what was kept goes through a cache file and gives the same errors and memory") {
   const std::vector<StreamSpec> specs = {
@@ -122,4 +120,5 @@ TEST_CASE("what was kept goes through a cache file and gives the same errors and
   CHECK(not_rows == std::set<std::string>{"h2o", "keyformer", "performer", "streaming_llm",
                                           "subgen", "wildcat"});
 }
+}  // namespace round_trip_test
 }  // namespace kvbench::test

@@ -8,7 +8,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace seeds_test {
 
 bool all_same(const std::vector<Sketch>& a, const std::vector<Sketch>& b) {
   if (a.size() != b.size()) return false;
@@ -17,8 +17,6 @@ bool all_same(const std::vector<Sketch>& a, const std::vector<Sketch>& b) {
   }
   return true;
 }
-
-}  // namespace
 
 TEST_CASE("a seed repeats itself, and matters exactly where an algorithm says so") {
   const auto owned = make_stream(
@@ -69,4 +67,5 @@ TEST_CASE("draws belong to a stream: another layer, head or sequence draws anew"
   }
 }
 
+}  // namespace seeds_test
 }  // namespace kvbench::test

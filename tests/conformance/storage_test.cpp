@@ -24,7 +24,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace storage_test {
 
 std::shared_ptr<const Storage> stored_as(const std::string& id, const Given& given) {
   const CodecDescription& codec = *find_codec(id);
@@ -47,8 +47,6 @@ CellResult replayed(const Stream& stream, Index prompt, const AlgorithmDescripti
          [&](std::size_t, CellResult&& result) { out = std::move(result); });
   return out;
 }
-
-}  // namespace
 
 TEST_CASE("an algorithm that only appends drops no token after the prompt") {
   const auto owned = make_stream({.tokens = 60,
@@ -278,4 +276,5 @@ TEST_CASE("stored cells have the same bits on 1 and 4 threads") {
   }
 }
 
+}  // namespace storage_test
 }  // namespace kvbench::test

@@ -20,7 +20,7 @@
 #include "sweep/stored_budget.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace stored_memory_test {
 
 CodecSetting codec_of(const std::string& id, const Given& given) {
   const CodecDescription& codec = *find_codec(id);
@@ -90,8 +90,6 @@ std::optional<double> measured(const Stream& stream, const Case& each, const Sub
   return fraction;
 }
 
-}  // namespace
-
 TEST_CASE("a budget solved for the memory of a storage is the largest that a replay shows to fit") {
   const auto owned = make_stream({.tokens = 70,
                                   .d = 32,
@@ -149,4 +147,5 @@ TEST_CASE("a budget solved for the memory of a storage is the largest that a rep
   CHECK(solved_late == std::set<std::string>{"snapkv", "knorm", "uniform"});
 }
 
+}  // namespace stored_memory_test
 }  // namespace kvbench::test

@@ -15,7 +15,7 @@
 #include "softcap_values.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace canonical_test {
 
 constexpr int kMillion = 1000000;
 
@@ -64,8 +64,6 @@ int differing_softcaps(const std::vector<double>& x, double cap) {
       x, [&](Lanes v) { return canonical_softcap(v, cap); },
       [&](double v) { return canonical_softcap(v, cap); });
 }
-
-}  // namespace
 
 TEST_CASE("exp: the same bits over five million numbers and at the edges") {
   CHECK(differing_exps(uniform(2 * kMillion, -720.0, 0.0, 1)) == 0);
@@ -196,4 +194,5 @@ TEST_CASE("noise: made of Random's draws, over three million places") {
   }
 }
 
+}  // namespace canonical_test
 }  // namespace kvbench::test

@@ -10,7 +10,7 @@
 #include "core/shortened.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace error_test {
 
 std::vector<std::string> thrown(const ErrorList& errors) {
   try {
@@ -20,8 +20,6 @@ std::vector<std::string> thrown(const ErrorList& errors) {
   }
   return {};
 }
-
-}  // namespace
 
 TEST_CASE("a list throws all that it collected, in order, each once") {
   ErrorList errors("a.json");
@@ -115,4 +113,5 @@ TEST_CASE("no type is taken for another where it is caught") {
   CHECK_FALSE(is_input(BugError("x")));
 }
 
+}  // namespace error_test
 }  // namespace kvbench::test

@@ -9,7 +9,7 @@
 #include <memory>
 
 namespace kvbench::test {
-namespace {
+namespace file_lock_test {
 
 namespace fs = std::filesystem;
 
@@ -25,8 +25,6 @@ struct Folder {
 
   std::string path;
 };
-
-}  // namespace
 
 TEST_CASE_FIXTURE(Folder, "one holds a lock, until it lets go") {
   auto first = std::make_unique<FileLock>(path, FileLock::After::kKeepFile);
@@ -69,4 +67,5 @@ TEST_CASE_FIXTURE(Folder, "a lock whose file goes with it is held by one program
   CHECK_FALSE(fs::exists(path));
 }
 
+}  // namespace file_lock_test
 }  // namespace kvbench::test

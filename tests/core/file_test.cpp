@@ -18,7 +18,7 @@
 #include "support/watched_calls.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace file_test {
 
 namespace fs = std::filesystem;
 
@@ -47,8 +47,6 @@ std::string content(const std::string& path) {
 }
 
 bool is_open(int descriptor) { return fcntl(descriptor, F_GETFD) != -1; }
-
-}  // namespace
 
 TEST_CASE("a file is flushed before it gets its name, and its folder after that") {
   const Folder folder;
@@ -211,4 +209,5 @@ TEST_CASE("a record for which there is no room leaves nothing behind") {
   CHECK(content(path) == "wholerecord");
 }
 
+}  // namespace file_test
 }  // namespace kvbench::test

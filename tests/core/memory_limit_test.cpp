@@ -13,7 +13,7 @@
 #include "support/sanitized.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace memory_limit_test {
 
 namespace fs = std::filesystem;
 
@@ -43,8 +43,6 @@ class System {
 const char* const kUnified =
     "24 22 0:22 / /proc rw shared:5 - proc proc rw\n"
     "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate";
-
-}  // namespace
 
 TEST_CASE("the limit of a unit of systemd or a step of Slurm is found below the root") {
   System system;
@@ -128,4 +126,5 @@ TEST_CASE("what may be used is at most the machine's memory and the address spac
   if (!kSanitized) CHECK(status == 0);
 }
 
+}  // namespace memory_limit_test
 }  // namespace kvbench::test

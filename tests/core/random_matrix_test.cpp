@@ -9,7 +9,7 @@
 #include "core/logit_noise.hpp"
 
 namespace kvbench {
-namespace {
+namespace random_matrix_test {
 
 using Real = long double;
 
@@ -49,8 +49,6 @@ std::vector<Real> householder_q(const std::vector<double>& a, std::size_t d) {
 }
 
 const CounterRng kDraw(3, 77, "test/matrix");
-
-}  // namespace
 
 TEST_CASE("a Haar matrix is Q of its normal matrix, as Householder reflections find it") {
   for (const Index d : {1, 2, 7, 64}) {
@@ -125,4 +123,5 @@ TEST_CASE("fair signs are 1 and -1, about as many of each") {
   CHECK(plus < 600);
 }
 
+}  // namespace random_matrix_test
 }  // namespace kvbench

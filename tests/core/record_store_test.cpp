@@ -13,7 +13,7 @@
 #include "core/key_index.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace record_store_test {
 
 TEST_CASE("a key as text is read back, and nothing else is read") {
   const Key128 key{0x0123456789abcdefU, 0xfedcba9876543210U};
@@ -83,5 +83,5 @@ TEST_CASE("a folder that takes no file is an error that names it") {
       doctest::Contains("/nowhere/at/all: cannot write a temporary file"), IoError);
 }
 
-}  // namespace
+}  // namespace record_store_test
 }  // namespace kvbench::test

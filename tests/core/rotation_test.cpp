@@ -7,7 +7,7 @@
 #include <numbers>
 
 namespace kvbench {
-namespace {
+namespace rotation_test {
 
 Rope rope_of(std::vector<double> inv_freq, bool interleaved) {
   return {std::move(inv_freq), interleaved};
@@ -23,8 +23,6 @@ void check_near(const std::vector<double>& a, const std::vector<double>& b) {
   REQUIRE(a.size() == b.size());
   for (std::size_t i = 0; i < a.size(); ++i) CHECK(std::fabs(a[i] - b[i]) < 1e-14);
 }
-
-}  // namespace
 
 TEST_CASE("a turn, worked: a quarter and a half, in both layouts, and what does not turn") {
   const double quarter = std::numbers::pi / 2;
@@ -62,4 +60,5 @@ TEST_CASE("the mean of turns is the mean of what they give, and shortens each pa
   CHECK(out[5] == 6);
 }
 
+}  // namespace rotation_test
 }  // namespace kvbench

@@ -7,7 +7,7 @@
 #include <random>
 
 namespace kvbench {
-namespace {
+namespace symmetric_eigen_test {
 
 using Real = long double;
 
@@ -33,8 +33,6 @@ double off(const std::vector<double>& a, std::size_t d, const SymmetricEigen& ei
   }
   return static_cast<double>(worst);
 }
-
-}  // namespace
 
 TEST_CASE("eigenvalues, worked: a plane, a diagonal and zero") {
   const SymmetricEigen plane = symmetric_eigen({2, 1, 1, 2}, 2);
@@ -85,4 +83,5 @@ TEST_CASE("huge and tiny matrices have the eigenvectors of their multiples") {
   }
 }
 
+}  // namespace symmetric_eigen_test
 }  // namespace kvbench

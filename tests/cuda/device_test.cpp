@@ -19,14 +19,12 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace device_test {
 
 const DeviceKernels& on_device() {
   static const auto kernels = cuda_kernels();
   return *kernels;
 }
-
-}  // namespace
 
 TEST_CASE("every kernel on the device keeps its contract") {
   for (const KernelContract& contract : kernel_contracts()) {
@@ -81,3 +79,5 @@ int main(int argc, char** argv) {
   doctest::Context context(argc, argv);
   return context.run();
 }
+
+}  // namespace device_test

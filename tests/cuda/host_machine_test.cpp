@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace kvbench::test {
-namespace {
+namespace host_machine_test {
 
 // What the concepts of cuda/machine.hpp refuse: an operation that is missing or of another type, a
 // body that cannot be copied to a device.
@@ -140,8 +140,6 @@ struct Product {
   }
 };
 
-}  // namespace
-
 TEST_CASE("warps multiply what lanes hold as documented, once it is there") {
   std::vector<double> left(60 * 7);
   std::vector<double> right(7 * 24);
@@ -240,4 +238,5 @@ TEST_CASE("every index of a phase is visited once, in an order that differs from
   CHECK(orders.size() > 5);
 }
 
+}  // namespace host_machine_test
 }  // namespace kvbench::test

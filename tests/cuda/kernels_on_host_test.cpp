@@ -64,7 +64,7 @@ TEST_CASE("logits stay on the device unless a cell wants them on the host") {
   CHECK(calls(huge, "window", {budget}) == 1);
 }
 
-namespace {
+namespace kernels_on_host_test {
 
 // The results of `compute` on the smallest device that holds one row, with all bits of those on one
 // that holds everything.
@@ -84,8 +84,6 @@ void check_little_memory(const Compute& compute) {
   CHECK((little == plenty));
   CHECK(refused > 0);
 }
-
-}  // namespace
 
 TEST_CASE("calls on a stream that is held need no room for its keys and values") {
   const auto owned = make_stream({.tokens = 2000, .d = 64, .dv = 64});  // 1 MB each
@@ -218,4 +216,5 @@ TEST_CASE("a device that holds few rows at a time gives the same bits") {
   }
 }
 
+}  // namespace kernels_on_host_test
 }  // namespace kvbench::test

@@ -14,7 +14,7 @@
 #include "support/wrapped_kernels.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace self_test_test {
 
 // Weighted sums of the CPU, the last of which is off.
 class OffSums final : public WeightedValues {
@@ -129,8 +129,6 @@ class OneOff final : public WrappedKernels {
   std::string which_;
 };
 
-}  // namespace
-
 TEST_CASE("right kernels pass") {
   CHECK(cuda::kernel_that_differs(cpu_kernels()).empty());
   CHECK(cuda::kernel_that_differs(KernelsOnHost()).empty());
@@ -144,4 +142,5 @@ TEST_CASE("a kernel that errs is named") {
   }
 }
 
+}  // namespace self_test_test
 }  // namespace kvbench::test

@@ -15,7 +15,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace cache_file_test {
 
 const std::string kHead = "/sequences/text/layers/3/heads/1";
 const StreamId kId{"text", 3, 1};
@@ -114,8 +114,6 @@ void set_truth_value(hid_t file, const std::string& name) {
 void add_group(hid_t file, const std::string& path) {
   const hdf5::Handle group(H5Gcreate2(file, path.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
 }
-
-}  // namespace
 
 TEST_CASE("rows come back as they were written") {
   const TemporaryFolder folder;
@@ -430,3 +428,5 @@ TEST_CASE("a damaged end of the journal is cut off") {
   CHECK_FALSE(store.has("id2"));
   CHECK(same(store.read("id1"), some_rows()));
 }
+
+}  // namespace cache_file_test

@@ -14,7 +14,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace damage_test {
 
 const std::string kLayer = "/sequences/text/layers/3";
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -48,8 +48,6 @@ int replace_bytes(const std::string& path, std::string_view was, std::string_vie
   std::ofstream(path, std::ios::binary) << bytes;
   return places;
 }
-
-}  // namespace
 
 TEST_CASE("NaN and infinity are named by dataset, head and token") {
   const TemporaryFolder folder;
@@ -240,3 +238,5 @@ TEST_CASE("chunks larger than the tensor can become are refused before they are 
              {path + ": " + kLayer + "/v", "has chunks [1, 5, 1900546]",
               "larger than its shape [2, 12, 6] can become", "damaged"}));
 }
+
+}  // namespace damage_test

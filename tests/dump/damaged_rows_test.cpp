@@ -15,7 +15,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace damaged_rows_test {
 
 const std::vector<std::string> kColumns = {"relative_l2", "kept_mass"};
 
@@ -81,8 +81,6 @@ std::vector<std::string> errors_of_reading(const std::string& path) {
     }
   });
 }
-
-}  // namespace
 
 TEST_CASE("rows files with changed bytes are read or refused by name, within 300 MiB") {
   const TemporaryFolder folder;
@@ -192,3 +190,5 @@ TEST_CASE("a pipe in the place of per-row values does not block") {
   CHECK(says(errors_of_reading(path), {path, "not a regular file"}));
   CHECK(says(errors_of([&] { RowsFile file(path, kColumns); }), {path, "not a regular file"}));
 }
+
+}  // namespace damaged_rows_test

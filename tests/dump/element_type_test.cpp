@@ -10,7 +10,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace element_type_test {
 
 constexpr ElementType kAll[] = {ElementType::kFloat16, ElementType::kBfloat16,
                                 ElementType::kFloat32, ElementType::kFloat64};
@@ -42,8 +42,6 @@ std::uint16_t stored_word(ElementType type, double value) {
   from_doubles(type, &value, 1, reinterpret_cast<std::byte*>(&word));
   return word;
 }
-
-}  // namespace
 
 TEST_CASE("every 16-bit word becomes the double that its bits define, and comes back") {
   const auto words = every_word();
@@ -124,3 +122,5 @@ TEST_CASE("names and bytes swapped twice come back") {
   }
   CHECK_FALSE(element_type_named("int8"));
 }
+
+}  // namespace element_type_test

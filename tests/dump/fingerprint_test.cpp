@@ -11,7 +11,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace fingerprint_test {
 
 const std::string kLayer = "/sequences/text/layers/3";
 
@@ -22,8 +22,6 @@ std::string sampled(const std::string& path, std::uint64_t hashed_whole) {
   return read_content({file.get()}, read_structure({file.get()}, path, {}), hashed_whole)
       .fingerprint;
 }
-
-}  // namespace
 
 TEST_CASE("path, time, chunking and compression do not touch the fingerprint") {
   const TemporaryFolder folder;
@@ -130,3 +128,5 @@ TEST_CASE("large dumps are fingerprinted by samples that do not depend on storag
     CHECK(sampled(path, kLimit) != by_samples);
   }
 }
+
+}  // namespace fingerprint_test

@@ -23,7 +23,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace first_reading_test {
 
 std::vector<std::string> errors_of_reading(const std::function<void(const Step&)>& read) {
   return errors_of([&] { read_in_child("some.h5", read); });
@@ -90,8 +90,6 @@ void crash() {
   const volatile std::uintptr_t nowhere = 8;
   *reinterpret_cast<volatile int*>(nowhere) = 1;  // NOLINT(performance-no-int-to-ptr)
 }
-
-}  // namespace
 
 TEST_CASE("what a child reads without fault is said by nothing") {
   int steps = 0;
@@ -180,3 +178,5 @@ TEST_CASE("a crash while a dump is read names it and is a refusal, another stays
     CHECK(after.second.find(path) == std::string::npos);
   }
 }
+
+}  // namespace first_reading_test

@@ -16,7 +16,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace global_heap_test {
 
 // How a file is made.
 struct Making {
@@ -72,8 +72,6 @@ std::string number(std::uint64_t value) {
 }
 
 void put(char* at, std::uint64_t number) { std::memcpy(at, &number, sizeof number); }
-
-}  // namespace
 
 TEST_CASE("texts are read as HDF5 wrote them") {
   const TemporaryFolder folder;
@@ -167,3 +165,5 @@ TEST_CASE("a dump with a damaged heap of texts is refused by name") {
   CHECK(says(refusal([](char* heap) { put(heap + kHeapSize, 1 << 20); }),
              {path, " reaches beyond the end of the file"}));
 }
+
+}  // namespace global_heap_test

@@ -15,7 +15,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace hostile_sizes_test {
 
 const std::string kLayer = "/sequences/text/layers/3";
 
@@ -97,8 +97,6 @@ void add_layers(const std::string& path, const std::string& prefix, int first, i
     }
   });
 }
-
-}  // namespace
 
 TEST_CASE("a filter that the library lacks is named, with what to do") {
   const TemporaryFolder folder;
@@ -384,3 +382,5 @@ TEST_CASE("groups of either layout are listed in one pass") {
   // 55 s member by member, 0.03 s in one pass.
   CHECK(seconds_of_listing(H5F_LIBVER_LATEST) < 10.0);
 }
+
+}  // namespace hostile_sizes_test

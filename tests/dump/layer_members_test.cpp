@@ -10,7 +10,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace layer_members_test {
 
 const std::string kLayer = "/sequences/text/layers/3";
 
@@ -57,8 +57,6 @@ SynthOptions small_synth() {
   options.dtype = "float64";
   return options;
 }
-
-}  // namespace
 
 TEST_CASE("a plain file has none of the members, and format 2 without any is as good") {
   const TemporaryFolder folder;
@@ -330,3 +328,5 @@ TEST_CASE("synth refuses members that exclude each other") {
   });
   refused({"--evidence", "span"}, [](SynthOptions& o) { o.evidence = {5, 3}; });
 }
+
+}  // namespace layer_members_test

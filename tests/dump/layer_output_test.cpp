@@ -10,7 +10,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace layer_output_test {
 
 const std::string kLayer = "/sequences/text/layers/3";
 const std::string kEvidence = "/sequences/text/evidence";
@@ -57,8 +57,6 @@ Dump changed(const TemporaryFolder& folder, const std::function<void(hid_t)>& ch
   edit(path, change);
   return Dump(path);
 }
-
-}  // namespace
 
 TEST_CASE("the output projection is read by query head, the residual norms as they are") {
   const TemporaryFolder folder;
@@ -195,3 +193,5 @@ TEST_CASE("a synthetic dump has what was asked for") {
   options.evidence = {5, 4, 3};
   CHECK(errors_of([&] { synthesize(options, folder.file("b.h5")); }).size() == 2);
 }
+
+}  // namespace layer_output_test

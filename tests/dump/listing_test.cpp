@@ -11,7 +11,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace listing_test {
 
 constexpr std::size_t kMembers = 5000;
 
@@ -27,8 +27,6 @@ hdf5::Handle file_of_links(const std::string& path, hdf5::Objects objects,
   }
   return file;
 }
-
-}  // namespace
 
 TEST_CASE("all members of a large group are visited, each once, until a visit throws") {
   const TemporaryFolder folder;
@@ -82,3 +80,5 @@ TEST_CASE("names of the oldest format fit a cache that is limited") {
   CHECK(cache_of(hdf5::Objects::kThousands) >= kHeapOfNames);
   CHECK(cache_of(hdf5::Objects::kMillions) < kHeapOfNames);
 }
+
+}  // namespace listing_test

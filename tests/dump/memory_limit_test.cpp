@@ -14,7 +14,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace memory_limit_test {
 
 constexpr bool kLimitWorks = !kSanitized;
 
@@ -75,8 +75,6 @@ void write_large_dump(const std::string& path) {
   writer.finish();
 }
 
-}  // namespace
-
 TEST_CASE("a dump larger than memory is read head by head" * doctest::skip(!kLimitWorks)) {
   const TemporaryFolder folder;
   const std::string path = folder.file("large.h5");
@@ -123,3 +121,5 @@ TEST_CASE("one head that does not fit is refused, not attempted" * doctest::skip
           return says(messages, {path, "/sequences/text/layers/3", "memory"});
         }) == 0);
 }
+
+}  // namespace memory_limit_test

@@ -17,7 +17,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace outside_test {
 
 const std::string kLayer = "/sequences/text/layers/3";
 
@@ -56,8 +56,6 @@ void link_to(hid_t file, const std::string& name, const std::string& target) {
   hdf5::check(H5Lcreate_external(target.c_str(), (kLayer + "/k").c_str(), file, name.c_str(),
                                  H5P_DEFAULT, H5P_DEFAULT));
 }
-
-}  // namespace
 
 // Takes the place of the C library's, also for HDF5.
 extern "C" int flock(int descriptor, int operation) noexcept {
@@ -206,3 +204,5 @@ TEST_CASE("an open dump keeps writers out") {
   }
   CHECK(::flock(writer.get(), LOCK_EX | LOCK_NB) == 0);
 }
+
+}  // namespace outside_test

@@ -13,7 +13,7 @@
 #include "support/watched_calls.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace put_in_place_test {
 
 // The last three calls are the flush of the file that becomes `path`, its renaming, and the flush
 // of the folder.
@@ -27,8 +27,6 @@ void check_put_in_place(const std::string& path) {
   CHECK(last[1] == "rename " + temporary + " " + path);
   CHECK(last[2] == "fsync " + std::filesystem::path(path).parent_path().string());
 }
-
-}  // namespace
 
 TEST_CASE("a dump is flushed to the disk before it is put into place, and its folder after that") {
   const TemporaryFolder folder;
@@ -51,4 +49,5 @@ TEST_CASE("so is a file of per-row values") {
   check_put_in_place(path);
 }
 
+}  // namespace put_in_place_test
 }  // namespace kvbench::test

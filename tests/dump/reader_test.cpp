@@ -5,7 +5,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace reader_test {
 
 // Elements of `stream` that differ from what was planted in KV head `head`.
 int differences(const StreamData& data, int head) {
@@ -49,8 +49,6 @@ std::vector<OtherStorage> every_storage() {
   }
   return all;
 }
-
-}  // namespace
 
 TEST_CASE("every element type, byte order, chunking and compression reads back exactly") {
   const TemporaryFolder folder;
@@ -205,3 +203,5 @@ TEST_CASE("what a dump does not hold is refused by name") {
   CHECK(says(errors_of([&] { dump.read_stream("text", 1, 0, 13); }), {path, "13", "12"}));
   CHECK(says(errors_of([&] { dump.read_out("text", 1, 4); }), {path, "query head 4"}));
 }
+
+}  // namespace reader_test

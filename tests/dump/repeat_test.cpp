@@ -12,7 +12,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace repeat_test {
 
 const std::string kLayer = "/sequences/text/layers/3";
 const std::string kPlace = "/sequences/text/repeat";
@@ -37,8 +37,6 @@ std::string with_pass(
   });
   return path;
 }
-
-}  // namespace
 
 TEST_CASE("a pass is read with the stream of each KV head of a layer that has it") {
   const TemporaryFolder folder;
@@ -172,3 +170,5 @@ TEST_CASE("synth makes a pass whose rows stand for the tokens they repeat") {
   options.prompt_tokens.reset();
   CHECK(says(errors_of([&] { synthesize(options, path); }), {"--repeat needs --prompt-tokens"}));
 }
+
+}  // namespace repeat_test

@@ -10,7 +10,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace rows_file_test {
 
 const std::vector<std::string> kColumns = {"relative_l2", "numerator_error", "kept_mass"};
 
@@ -42,8 +42,6 @@ std::pair<std::vector<std::uint64_t>, std::vector<double>> stored(const std::str
       H5Dread(opened.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
   return {dims, values};
 }
-
-}  // namespace
 
 TEST_CASE("rows of cells are written, found again, and replaced") {
   const TemporaryFolder folder;
@@ -297,3 +295,5 @@ TEST_CASE("a file in HDF5's oldest format, as earlier versions wrote it, is read
   CHECK(RowsReader(path, kColumns).read("aa").columns == cell.columns);
   CHECK(RowsReader(path, kColumns).has("cc"));
 }
+
+}  // namespace rows_file_test

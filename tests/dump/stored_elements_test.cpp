@@ -16,7 +16,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace stored_elements_test {
 
 const std::string kKeys = "/sequences/text/layers/3/k";
 
@@ -103,8 +103,6 @@ std::vector<std::byte> compressed(const std::vector<std::byte>& bytes) {
 }
 
 constexpr std::size_t kChunkBytes = 12 * 4 * sizeof(float);
-
-}  // namespace
 
 TEST_CASE("chunks of any filters, shapes and types are read as HDF5 reads them") {
   const TemporaryFolder folder;
@@ -284,3 +282,5 @@ TEST_CASE("HDF5's other filters, and others with gzip, are refused with the reme
   CHECK(says(refusal({same}), {kKeys, "chunks, which were never written"}));
   hdf5::check(H5Zunregister(kFilter));
 }
+
+}  // namespace stored_elements_test

@@ -9,7 +9,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace structure_test {
 
 const std::string kLayer = "/sequences/text/layers/3";
 
@@ -194,8 +194,6 @@ std::vector<StructureError> all_errors() {
   };
 }
 
-}  // namespace
-
 TEST_CASE("every fault of structure is refused with file, place and words") {
   const TemporaryFolder folder;
   const std::string path = folder.file("faulty.h5");
@@ -303,3 +301,5 @@ TEST_CASE("files that are not dumps are refused") {
   CHECK(other.size() == 1);
   CHECK(says(other, {folder.file("other.h5"), "attribute format is missing"}));
 }
+
+}  // namespace structure_test

@@ -13,7 +13,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace synth_test {
 
 std::string bytes_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -55,8 +55,6 @@ std::vector<double> probabilities(const Stream& s, int g, Index i) {
   for (double& value : p) value /= sum;
   return p;
 }
-
-}  // namespace
 
 TEST_CASE(
     "a seed makes the same bytes, and other draws with another seed, head, layer or sequence") {
@@ -442,3 +440,5 @@ TEST_CASE("the smallest dumps: one token, one dimension") {
     CHECK(data->stream.shape.tokens == 1);
   }
 }
+
+}  // namespace synth_test

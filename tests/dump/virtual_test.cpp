@@ -15,7 +15,7 @@
 
 using namespace kvbench;
 
-namespace {
+namespace virtual_test {
 
 const std::string kLayer = "/sequences/text/layers/3";
 const std::string kOther = "/sequences/text/layers/1";
@@ -121,8 +121,6 @@ void check_equal(const Dump& a, const Dump& b) {
     }
   }
 }
-
-}  // namespace
 
 TEST_CASE("what virtual tensors show is what a plain copy holds, fingerprint included") {
   for (const ElementType type : {ElementType::kFloat16, ElementType::kBfloat16,
@@ -374,3 +372,5 @@ TEST_CASE("more source files than are opened at once are refused with a remedy")
   });
   CHECK(says(messages, {keys + ": ", "256 files", "join"}));
 }
+
+}  // namespace virtual_test

@@ -7,7 +7,7 @@
 #include "core/quantile.hpp"
 
 namespace kvbench {
-namespace {
+namespace distance_quantile_test {
 
 TEST_CASE("sorted quantiles interpolate linearly between order statistics") {
   const std::vector<double> x = {1.0, 2.0, 4.0, 8.0};
@@ -55,5 +55,5 @@ TEST_CASE("a stride between rows is respected") {
   CHECK(distance_quantile(points, 0.5) == 2.0);
 }
 
-}  // namespace
+}  // namespace distance_quantile_test
 }  // namespace kvbench

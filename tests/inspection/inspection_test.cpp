@@ -11,7 +11,7 @@
 #include "core/counter_rng.hpp"
 
 namespace kvbench {
-namespace {
+namespace inspection_test {
 
 struct Tensors {
   Stream stream;
@@ -489,5 +489,5 @@ TEST_CASE("one token of logit ln(1000) among 100: sparsity and mass by hand") {
   CHECK(got.largest_logit == doctest::Approx(std::log(1000.0)));
 }
 
-}  // namespace
+}  // namespace inspection_test
 }  // namespace kvbench

@@ -9,7 +9,7 @@
 #include "json/json.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace bounded_input_test {
 
 // The document, read with texts of at most `longest` bytes; the exception of a longer one says so.
 Json read(const std::string& text, std::size_t longest) {
@@ -76,5 +76,5 @@ TEST_CASE("the byte that was read last tells a byte of value 0 from the end") {
   }
 }
 
-}  // namespace
+}  // namespace bounded_input_test
 }  // namespace kvbench::test

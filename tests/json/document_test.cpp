@@ -9,7 +9,7 @@
 #include "support/sanitized.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace document_test {
 
 using nlohmann::json;
 
@@ -179,5 +179,5 @@ TEST_CASE("long values are cut where they are shown") {
   CHECK(shown(json(std::string(500, 'x'))).size() < 130);
 }
 
-}  // namespace
+}  // namespace document_test
 }  // namespace kvbench::test

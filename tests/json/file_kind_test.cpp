@@ -5,7 +5,7 @@
 #include "core/error.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace file_kind_test {
 
 using nlohmann::json;
 
@@ -33,5 +33,5 @@ TEST_CASE("HDF5 is known by its first eight bytes") {
   CHECK_NOTHROW(refuse_hdf5("", "a.h5", "name a sweep"));
 }
 
-}  // namespace
+}  // namespace file_kind_test
 }  // namespace kvbench::test

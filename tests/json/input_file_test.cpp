@@ -13,7 +13,7 @@
 #include "json/file_kind.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace input_file_test {
 
 struct Place {
   std::string folder = [] {
@@ -84,5 +84,5 @@ TEST_CASE_FIXTURE(Place, "only nothing, an empty file or one of its kind is repl
   }
 }
 
-}  // namespace
+}  // namespace input_file_test
 }  // namespace kvbench::test

@@ -5,7 +5,7 @@
 #include <string>
 
 namespace kvbench::test {
-namespace {
+namespace nesting_test {
 
 std::string nested(std::size_t levels) {
   return std::string(levels, '[') + std::string(levels, ']');
@@ -60,5 +60,5 @@ TEST_CASE("the longest text, number or space is told in bytes") {
   CHECK(extent_of("[\"abc\\").longest == 5);
 }
 
-}  // namespace
+}  // namespace nesting_test
 }  // namespace kvbench::test

@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace pointer_test {
 
 TEST_CASE("faults are reported together, in order, each once") {
   ErrorList errors("a.json");
@@ -49,5 +49,5 @@ TEST_CASE("a pointer is escaped as RFC 6901 says") {
   CHECK(child("/a", std::size_t{12}) == "/a/12");
 }
 
-}  // namespace
+}  // namespace pointer_test
 }  // namespace kvbench::test

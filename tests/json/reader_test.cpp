@@ -5,7 +5,7 @@
 #include <string>
 
 namespace kvbench::test {
-namespace {
+namespace reader_test {
 
 using nlohmann::json;
 
@@ -46,5 +46,5 @@ TEST_CASE("a flag is true or false") {
   CHECK(errors.count() == 2);
 }
 
-}  // namespace
+}  // namespace reader_test
 }  // namespace kvbench::test

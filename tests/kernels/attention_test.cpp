@@ -11,7 +11,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace attention_test {
 
 struct Case {
   const char* name;
@@ -83,8 +83,6 @@ double logit_slack(const NaiveRow& row) {
   for (const Real x : row.x) largest = std::max(largest, std::fabs(x));
   return 4e-15 * static_cast<double>(largest);
 }
-
-}  // namespace
 
 TEST_CASE("exact attention equals dense softmax attention") {
   for (const Case& c : cases()) {
@@ -224,8 +222,6 @@ TEST_CASE("value norms are the largest singular value and the Frobenius norm of 
   }
 }
 
-namespace {
-
 // The norms of all rows, every `step`-th of them against the naive one.
 void check_spectral_norms(const Stream& stream, Index step) {
   std::vector<Index> rows(static_cast<std::size_t>(stream.shape.tokens));
@@ -238,8 +234,6 @@ void check_spectral_norms(const Stream& stream, Index step) {
     CHECK(std::fabs(spectral[static_cast<std::size_t>(i)] - op) <= 1e-10 * op);
   }
 }
-
-}  // namespace
 
 TEST_CASE("spectral norms hold at every row of a long stream, also where the top direction turns") {
   constexpr Index n = 600;
@@ -297,4 +291,5 @@ TEST_CASE("spectral norms hold where the two largest singular values are close o
   CHECK(std::fabs(spectral[0] - 2.0) < 2e-10);
 }
 
+}  // namespace attention_test
 }  // namespace kvbench::test

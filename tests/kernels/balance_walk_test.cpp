@@ -12,7 +12,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace balance_walk_test {
 
 std::vector<double> coins(Index count, std::uint32_t seed) {
   const CounterRng random(seed, 0, "test/walk");
@@ -66,8 +66,6 @@ void check_walk(const WalkRule& rule, const kvbench::WalkKernel& kernel, ConstMa
   CHECK(held.max_abs_p_minus_half == walk.max_abs_p_minus_half);
   CHECK(held.histogram == walk.histogram);
 }
-
-}  // namespace
 
 TEST_CASE("the walk, worked: four equal tokens, gain 1/4") {
   // p: 1/2, U 0.6: -1. y = -1: p = 3/4, U 0.3: +1. y = 0: 1/2, U 0.9: -1. y = -1: 3/4, U 0.7: +1.
@@ -179,4 +177,5 @@ TEST_CASE("a walk over nothing is nothing") {
   CHECK(walk.clamped == 0);
 }
 
+}  // namespace balance_walk_test
 }  // namespace kvbench::test

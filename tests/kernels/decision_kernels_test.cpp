@@ -14,7 +14,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace decision_kernels_test {
 
 std::vector<StreamSpec> specs() {
   return {
@@ -43,8 +43,6 @@ void check_clusters(const Clustering& clustering, const NaiveSubgen& naive) {
   }
   CHECK(same);
 }
-
-}  // namespace
 
 TEST_CASE("clustering opens and joins as the token-by-token rule") {
   for (const StreamSpec& spec : specs()) {
@@ -194,4 +192,5 @@ TEST_CASE("distance quantiles are numpy's over all pairs of at most 128 rows") {
   }
 }
 
+}  // namespace decision_kernels_test
 }  // namespace kvbench::test

@@ -12,7 +12,7 @@
 #include "support/wrapped_kernels.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace host_rows_test {
 
 // A table that keeps rows as the host does.
 class KeptOnHost final : public WrappedKernels {
@@ -37,8 +37,6 @@ class KeptOnHost final : public WrappedKernels {
   void around(const char*, const std::function<void()>& call) const override { call(); }
 };
 
-}  // namespace
-
 TEST_CASE("answers of rows that the host keeps are those by their logits, bit by bit") {
   check_resident_rows(KeptOnHost());
 }
@@ -54,4 +52,5 @@ TEST_CASE("answers by the host's rows are those by logits, however the sketches 
   CHECK(counts.merged > 200);
 }
 
+}  // namespace host_rows_test
 }  // namespace kvbench::test

@@ -12,7 +12,7 @@
 #include "support/threads.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace least_squares_test {
 
 struct Matrix {
   Index rows;
@@ -47,8 +47,6 @@ Matrix gram_of(const Matrix& x) {
   add_gram(x.view(), out.view());
   return out;
 }
-
-}  // namespace
 
 TEST_CASE("a system of two worked by hand") {
   // [4 2; 2 5] + 4 I = [8 2; 2 9]; times (1, 2) is (12, 20).
@@ -201,4 +199,5 @@ TEST_CASE("bits depend neither on threads nor on how rows are dealt to calls") {
   }
 }
 
+}  // namespace least_squares_test
 }  // namespace kvbench::test

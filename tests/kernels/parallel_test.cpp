@@ -14,7 +14,7 @@
 #include "support/threads.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace parallel_test {
 
 // Counts itself in, and waits until all have come; false if they do not within a long time.
 bool meet(std::atomic<int>& here, int all) {
@@ -26,8 +26,6 @@ bool meet(std::atomic<int>& here, int all) {
   }
   return true;
 }
-
-}  // namespace
 
 TEST_CASE("every index of nested ranges is visited once") {
   for (const int threads : {1, 2, 5}) {
@@ -119,4 +117,5 @@ TEST_CASE("an exception that a body catches ends nothing but the range it came f
   CHECK(visits == 10);
 }
 
+}  // namespace parallel_test
 }  // namespace kvbench::test

@@ -10,7 +10,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace score_rule_test {
 
 using Sums = std::vector<std::vector<Real>>;
 
@@ -60,8 +60,6 @@ double largest_difference(const std::vector<std::vector<double>>& a, const Sums&
 LogitNoise noise_of(LogitNoise::Kind kind, bool per_row) {
   return {kind, per_row, CounterRng(3, 17, "test/noise").key()};
 }
-
-}  // namespace
 
 TEST_CASE("scores with noise, temperature, decay and gain are what the rule says") {
   using Kind = LogitNoise::Kind;
@@ -234,4 +232,5 @@ TEST_CASE("the normal quantile inverts the normal distribution to its digits") {
   CHECK(normal_quantile(0.75) == doctest::Approx(0.6744897501960817).epsilon(1e-14));
 }
 
+}  // namespace score_rule_test
 }  // namespace kvbench::test

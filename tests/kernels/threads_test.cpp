@@ -12,7 +12,7 @@
 #include "support/wrapped_kernels.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace threads_test {
 
 // Runs `compute` on 1, 2 and 4 threads and compares the bits of what it returns.
 void check_equal_bits(const std::function<std::vector<std::vector<double>>()>& compute) {
@@ -39,8 +39,6 @@ class OnThreeThreads final : public WrappedKernels {
 };
 
 std::vector<double> as_double(const auto& values) { return {values.begin(), values.end()}; }
-
-}  // namespace
 
 TEST_CASE("every kernel gives the same bits on 1, 2 and 4 threads") {
   const std::vector<StreamSpec> specs = {
@@ -98,4 +96,5 @@ TEST_CASE("every kernel on three threads keeps its contract with one thread") {
   }
 }
 
+}  // namespace threads_test
 }  // namespace kvbench::test

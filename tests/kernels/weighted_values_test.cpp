@@ -11,7 +11,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace weighted_values_test {
 
 struct Asked {
   std::vector<std::int32_t> tokens;
@@ -45,8 +45,6 @@ std::vector<double> batched(ConstMatrix values, const std::vector<Asked>& all, s
   }
   return out;
 }
-
-}  // namespace
 
 TEST_CASE("weighted sums are their definition, in one order, whatever is asked together") {
   for (const Index tokens : {1, 5, 127, 128, 129, 255, 256, 257, 700}) {
@@ -84,4 +82,5 @@ TEST_CASE("no question has no sum, and one that holds nothing has zeros") {
   CHECK(out == std::vector<double>(3, 0.0));
 }
 
+}  // namespace weighted_values_test
 }  // namespace kvbench::test

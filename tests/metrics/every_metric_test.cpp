@@ -21,7 +21,7 @@
 #include "support/scripted.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace every_metric_test {
 
 struct Compared {
   CellResult result;
@@ -54,8 +54,6 @@ void check(const Compared& compared, double tolerance, double clamped = 0.0) {
   }
   CHECK(undefined_rows_agree(compared.result.undefined_rows, compared.naive));
 }
-
-}  // namespace
 
 TEST_CASE("every metric equals its definition for every kind of sketch") {
   const std::vector<StreamSpec> specs = {
@@ -286,4 +284,5 @@ TEST_CASE("an answer that overflows fails the cell, a metric that overflows is n
   CHECK(replayed({{0}, {0}}, {{1}, {0}}, 1.0, 1.0).overflows.empty());
 }
 
+}  // namespace every_metric_test
 }  // namespace kvbench::test

@@ -13,7 +13,7 @@
 #include "support/threads.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace layer_outputs_test {
 
 // Random outputs and errors of some settings, stored as a KV head's cells give them: [R * G, dv].
 struct MadeLayer {
@@ -234,5 +234,5 @@ TEST_CASE("a metric of a layer that overflows is null and named, and the others 
   CHECK(number(found, "half_heads.max") == 1.0);
 }
 
-}  // namespace
+}  // namespace layer_outputs_test
 }  // namespace kvbench::test

@@ -17,7 +17,7 @@
 #include "support/scripted.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace trivial_answers_test {
 
 TrivialAnswers answers_of(const Stream& stream, const std::vector<Index>& rows) {
   return trivial_answers(stream, make_reference(cpu_kernels(), stream, rows));
@@ -66,8 +66,6 @@ void check(const Stream& stream, const std::vector<Index>& rows) {
   REQUIRE(found.kappa_last.has_value() == naive.kappa_last.has_value());
   if (found.kappa_last) CHECK(near(*found.kappa_last, *naive.kappa_last));
 }
-
-}  // namespace
 
 TEST_CASE("the trivial answers and kappa are what their definitions say") {
   const std::vector<StreamSpec> specs = {
@@ -166,4 +164,5 @@ TEST_CASE("a cell has the trivial answers of its stream, whatever its method ans
   }
 }
 
+}  // namespace trivial_answers_test
 }  // namespace kvbench::test

@@ -10,7 +10,7 @@
 #include "support/scripted.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace undefined_rows_test {
 
 CellResult holding_last_token(const Stream& stream, Index prompt) {
   const AlgorithmDescription algorithm = scripted([](Index row, Sketch& sketch) {
@@ -19,8 +19,6 @@ CellResult holding_last_token(const Stream& stream, Index prompt) {
   });
   return replay_one(stream, prompt, algorithm, Params{});
 }
-
-}  // namespace
 
 TEST_CASE("all values zero: every relative error is 0, no row undefined") {
   const auto owned = make_stream({.tokens = 10, .d = 3, .dv = 2, .kind = StreamKind::kZeroValues});
@@ -170,4 +168,5 @@ TEST_CASE("values of any size have the same relative errors") {
   }
 }
 
+}  // namespace undefined_rows_test
 }  // namespace kvbench::test

@@ -5,7 +5,7 @@
 #include <string>
 
 namespace kvbench::test {
-namespace {
+namespace byte_size_test {
 
 std::string bytes_of(std::string text) {
   const std::string error = to_bytes(text);
@@ -33,5 +33,5 @@ TEST_CASE("what is not a size, or is below one byte, is refused with the given t
   }
 }
 
-}  // namespace
+}  // namespace byte_size_test
 }  // namespace kvbench::test

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 namespace kvbench::test {
-namespace {
+namespace failure_groups_test {
 
 TEST_CASE("reasons that differ in numbers alone are one group, named by its first") {
   FailureGroups failures;
@@ -39,5 +39,5 @@ TEST_CASE("a cell without a reason has a line of its own, the others one per gro
   CHECK(lines[1].find("window/w/0/1/0 budget=8") != std::string::npos);
 }
 
-}  // namespace
+}  // namespace failure_groups_test
 }  // namespace kvbench::test

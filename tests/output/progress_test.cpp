@@ -7,7 +7,7 @@
 #include "output/terminal.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace progress_test {
 
 const ProgressState kEarly{
     .done = 12, .total = 48, .seconds = 4.0, .place = "sequence 0 layer 1 head 2"};
@@ -43,5 +43,5 @@ TEST_CASE("before the first cell is done nothing is said of the time left") {
         "[------------------------] 0/5 cells, 0/s");
 }
 
-}  // namespace
+}  // namespace progress_test
 }  // namespace kvbench::test

@@ -8,7 +8,7 @@
 #include "output/terminal.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace table_test {
 
 TEST_CASE("columns are as wide as their longest text, numbers on the right") {
   Table table({{"name", Align::kLeft}, {"n"}, {"what", Align::kLeft}});
@@ -126,5 +126,5 @@ TEST_CASE("no line is longer than the terminal as long as the numbers fit") {
   }
 }
 
-}  // namespace
+}  // namespace table_test
 }  // namespace kvbench::test

@@ -9,7 +9,7 @@
 #include "output/log.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace terminal_test {
 
 using Lines = std::vector<std::string>;
 
@@ -75,5 +75,5 @@ TEST_CASE("a pipe has no width") {
   std::fclose(file);
 }
 
-}  // namespace
+}  // namespace terminal_test
 }  // namespace kvbench::test

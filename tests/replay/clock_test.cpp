@@ -16,7 +16,7 @@
 #include "support/scripted.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace clock_test {
 
 void hold_all(Index row, Sketch& sketch) {
   sketch.clear();
@@ -29,8 +29,6 @@ ReplaySetting decoding(const OwnedStream& owned) {
   setting.rows = decode_rows(owned.stream, 6);
   return setting;
 }
-
-}  // namespace
 
 TEST_CASE("tokens are fed before their row is prepared, answered rows after it, in order") {
   const auto owned = make_stream({.tokens = 7, .d = 2, .dv = 2});
@@ -248,4 +246,5 @@ TEST_CASE("told to stop, work that cells share ends, and no cell is reported as 
   CHECK(reported == 0);
 }
 
+}  // namespace clock_test
 }  // namespace kvbench::test

@@ -13,7 +13,7 @@
 #include "support/scripted.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace evidence_test {
 
 CellResult replayed(const Stream& stream, const ReplaySetting& setting, const ReplayCell& cell) {
   CellResult out;
@@ -166,5 +166,5 @@ TEST_CASE("evidence that no scored row asks for is not looked for, and changes n
   }
 }
 
-}  // namespace
+}  // namespace evidence_test
 }  // namespace kvbench::test

@@ -6,7 +6,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace kept_logits_test {
 
 // Scored rows' errors and the memory of a cell whose other rows are, or are not, asked.
 void check_same_decisions(const Stream& stream, Index prompt, const std::string& id,
@@ -42,8 +42,6 @@ void check_same_decisions(const Stream& stream, Index prompt, const std::string&
   }
 }
 
-}  // namespace
-
 TEST_CASE("rows that are not scored change no decision") {
   const std::vector<StreamSpec> specs = {
       {.tokens = 260, .d = 7, .dv = 3, .heads_per_kv = 2, .query_size = 4},
@@ -71,4 +69,5 @@ TEST_CASE("rows that are not scored change no decision") {
   }
 }
 
+}  // namespace kept_logits_test
 }  // namespace kvbench::test

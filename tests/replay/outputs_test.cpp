@@ -14,7 +14,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace outputs_test {
 
 class AnswerWatch : public ReplayWatch {
  public:
@@ -121,5 +121,5 @@ TEST_CASE("handing outputs out changes no number of a cell, and is done only whe
   }
 }
 
-}  // namespace
+}  // namespace outputs_test
 }  // namespace kvbench::test

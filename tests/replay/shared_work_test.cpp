@@ -14,7 +14,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace shared_work_test {
 
 std::atomic<int> computed{0};
 
@@ -212,5 +212,5 @@ TEST_CASE("subgen's predictions do not depend on how rows come in blocks, nor on
   }
 }
 
-}  // namespace
+}  // namespace shared_work_test
 }  // namespace kvbench::test

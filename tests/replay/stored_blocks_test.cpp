@@ -25,7 +25,7 @@
 #include "support/scripted.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace stored_blocks_test {
 
 using StoragePointer = std::shared_ptr<const Storage>;
 
@@ -273,5 +273,5 @@ TEST_CASE("outputs of a stored cache are its answers less the exact outputs of w
   }
 }
 
-}  // namespace
+}  // namespace stored_blocks_test
 }  // namespace kvbench::test

@@ -15,7 +15,7 @@
 #include "support/scripted.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace stored_rules_test {
 
 TEST_CASE("what is written stays so where other tokens are dropped") {
   // Tokens 0 to 5 with a residual of 2; dropping 4 leaves four held, of which 2 would be as they
@@ -99,5 +99,5 @@ TEST_CASE("a codec of groups ends the cell of a method that drops tokens, with a
   CHECK(result.reason.find("written together") != std::string::npos);
 }
 
-}  // namespace
+}  // namespace stored_rules_test
 }  // namespace kvbench::test

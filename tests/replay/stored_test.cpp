@@ -18,7 +18,7 @@
 #include "support/scripted.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace stored_test {
 
 using Vector = std::vector<double>;
 
@@ -476,5 +476,5 @@ TEST_CASE("a storage that loses nothing leaves every number but the bytes") {
   }
 }
 
-}  // namespace
+}  // namespace stored_test
 }  // namespace kvbench::test

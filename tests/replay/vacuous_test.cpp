@@ -12,7 +12,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace vacuous_test {
 
 // `derived` of subgen with radius 0, and whatever else is given.
 Derived derived_of(const Stream& stream, const Given& given, const std::vector<Index>& rows) {
@@ -43,8 +43,6 @@ std::unique_ptr<OwnedStream> one_in_eight(
   }
   return stream_of(keys, values, queries);
 }
-
-}  // namespace
 
 TEST_CASE("a promise is vacuous from what the better trivial answer reaches on") {
   const auto owned = one_in_eight();
@@ -105,4 +103,5 @@ TEST_CASE("without an epsilon nothing was promised") {
   CHECK(!is_vacuous(owned->stream, {{"t", count_of(1)}, {"s", count_of(5000)}}, {39}));
 }
 
+}  // namespace vacuous_test
 }  // namespace kvbench::test

@@ -8,7 +8,7 @@
 #include "results/export_markdown.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace export_test {
 
 Json two_cells() {
   return Json::parse(R"({"cells": [
@@ -126,5 +126,5 @@ TEST_CASE("Markdown rows steer no terminal") {
   CHECK(out.str().find('\x1b') == std::string::npos);
 }
 
-}  // namespace
+}  // namespace export_test
 }  // namespace kvbench::test

@@ -12,7 +12,7 @@
 #include "results/results_file.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace journal_test {
 
 // An output folder that is written to by several runs, one after another.
 struct Output {
@@ -389,5 +389,5 @@ TEST_CASE_FIXTURE(Output, "a line is in the file as soon as append returns, even
   CHECK(open("2")->reused_cells() == 4);
 }
 
-}  // namespace
+}  // namespace journal_test
 }  // namespace kvbench::test

@@ -8,7 +8,7 @@
 #include <random>
 
 namespace kvbench::test {
-namespace {
+namespace mean_interval_test {
 
 std::vector<UnitNesting> nested(int texts, int layers, int heads) {
   std::vector<UnitNesting> units;
@@ -50,8 +50,6 @@ double coverage(const std::vector<UnitNesting>& units, double correlation,
   }
   return static_cast<double>(covered) / kTrials;
 }
-
-}  // namespace
 
 TEST_CASE("Student's t is that of the tables") {
   // Abramowitz and Stegun, table 26.10, and scipy.stats.t.ppf(0.975, v).
@@ -168,4 +166,5 @@ TEST_CASE("the law of coverage finds an interval that takes units for independen
   CHECK(coverage(nested(1, 3, 3), 0.5, over_units) < 0.85);
 }
 
+}  // namespace mean_interval_test
 }  // namespace kvbench::test

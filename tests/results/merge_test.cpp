@@ -10,7 +10,7 @@
 #include "results/results_file.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace merge_test {
 
 // A plan whose cells are spread over journals of several folders.
 struct Shards {
@@ -168,5 +168,5 @@ TEST_CASE_FIXTURE(Shards, "shards cut otherwise are not numbered, builds that di
   CHECK(merge({"a", "c"}).differing_builds() == std::vector<std::string>{"version", "isa"});
 }
 
-}  // namespace
+}  // namespace merge_test
 }  // namespace kvbench::test

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 namespace kvbench::test {
-namespace {
+namespace provenance_test {
 
 TEST_CASE("provenance has every name of the contract") {
   const Json run = provenance({"kvbench", "run", "--config", "a b.json"});
@@ -34,5 +34,5 @@ TEST_CASE("the Slurm job is recorded, and nothing else of the environment") {
   CHECK_FALSE(run["slurm"].contains("SLURM_SECRET"));
 }
 
-}  // namespace
+}  // namespace provenance_test
 }  // namespace kvbench::test

@@ -7,7 +7,7 @@
 #include "results/made_results.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace record_test {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -165,5 +165,5 @@ TEST_CASE_FIXTURE(Made, "the paths of the metrics are those of the record") {
   CHECK(keys(record["memory"]) == memory_names());
 }
 
-}  // namespace
+}  // namespace record_test
 }  // namespace kvbench::test

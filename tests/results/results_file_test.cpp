@@ -12,7 +12,7 @@
 #include "results/record.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace results_file_test {
 
 struct Output {
   SweepFolder folder;
@@ -237,5 +237,5 @@ TEST_CASE_FIXTURE(Output, "what is not a results file of a known version is refu
           "/layers: must be an array");
 }
 
-}  // namespace
+}  // namespace results_file_test
 }  // namespace kvbench::test

@@ -12,7 +12,7 @@
 #include "results/record.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace summary_test {
 
 // A record with one number that varies: relative_frobenius_error, null where NaN.
 Json made_record(int layer, int head, const Json& seed, double error,
@@ -394,5 +394,5 @@ TEST_CASE("seeds are taken in the order of their texts, as the file always was")
   CHECK(in_order == std::sqrt(squares / 4.0));
 }
 
-}  // namespace
+}  // namespace summary_test
 }  // namespace kvbench::test

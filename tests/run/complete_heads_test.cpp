@@ -9,7 +9,7 @@
 #include "results/record.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace complete_heads_test {
 
 // Every cell that is not missing has an error of its own: its place in the plan, from 1.
 class MadeRecords : public CellRecords {
@@ -79,5 +79,5 @@ TEST_CASE("where every head lacks a cell there is nothing to compare") {
   CHECK(heads.settings.settings.empty());
 }
 
-}  // namespace
+}  // namespace complete_heads_test
 }  // namespace kvbench::test

@@ -9,7 +9,7 @@
 #include "sweep/sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace cost_estimate_test {
 
 // Dump a: 3 layers of 100 tokens; dump b: 1 layer of 400. Each of 2 KV heads.
 Plan made_plan(const std::string& algorithms = entry("exact", "")) {
@@ -108,5 +108,5 @@ TEST_CASE("heads with other cells are of another kind, skipped cells are none") 
   CHECK(none.timed.empty());
 }
 
-}  // namespace
+}  // namespace cost_estimate_test
 }  // namespace kvbench::test

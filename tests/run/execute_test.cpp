@@ -10,7 +10,7 @@
 #include "run/small_run.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace execute_test {
 
 std::size_t count(const std::vector<bool>& flags) {
   std::size_t sum = 0;
@@ -145,5 +145,5 @@ TEST_CASE("cells of a layer are decided together, each layer by itself, the mode
   CHECK(preference == doctest::Approx(2.0));  // once per KV head; a layer alone would have 1 each
 }
 
-}  // namespace
+}  // namespace execute_test
 }  // namespace kvbench::test

@@ -14,7 +14,7 @@
 #include "support/naive_layer.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace layer_records_test {
 
 const std::string kThree = entry("exact", "") + ", " + entry("window", R"("budget": [4, 8])");
 
@@ -281,5 +281,5 @@ TEST_CASE("evidence: heads that read none of it, and tokens that no head reads")
   }
 }
 
-}  // namespace
+}  // namespace layer_records_test
 }  // namespace kvbench::test

@@ -9,7 +9,7 @@
 #include "sweep/sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace memory_estimate_test {
 
 // Layer 0 of one dump (d 64, dv 64, 2 KV heads with 3 query heads each), its last rows scored.
 Plan plan_of(Index tokens, Index rows, const std::string& algorithms = entry("exact", "")) {
@@ -159,5 +159,5 @@ TEST_CASE("bytes are written with three digits and the largest unit that fits") 
   CHECK(bytes_text(5.0 * 1024 * 1024 * 1024) == "5 GiB");
 }
 
-}  // namespace
+}  // namespace memory_estimate_test
 }  // namespace kvbench::test

@@ -5,7 +5,7 @@
 #include "sweep/sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace multiply_adds_test {
 
 // 100 tokens, 2 KV heads with 3 query heads each, d = dv = 64, the last 10 rows scored.
 Plan plan_of(const std::string& algorithms, Index window = 0) {
@@ -39,5 +39,5 @@ TEST_CASE("skipped cells cost nothing") {
   CHECK(multiply_adds(plan, plan.groups[0]) == 0.0);
 }
 
-}  // namespace
+}  // namespace multiply_adds_test
 }  // namespace kvbench::test

@@ -12,7 +12,7 @@
 #include "sweep/sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace open_dumps_test {
 
 const std::string kTwoDumps = R"({"schema_version": 1, "name": "quick", "dumps": ["a.h5", "b.h5"],
   "algorithms": [{"algorithm": "exact"}]})";
@@ -85,5 +85,5 @@ TEST_CASE("the faults of all dumps are thrown together, after those of the sweep
   CHECK(messages[2].find("b.h5") == 0);
 }
 
-}  // namespace
+}  // namespace open_dumps_test
 }  // namespace kvbench::test

@@ -13,7 +13,7 @@
 #include "support/threads.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace read_ahead_test {
 
 std::unique_ptr<StreamData> numbered(std::size_t place) {
   auto data = std::make_unique<StreamData>();
@@ -85,5 +85,5 @@ TEST_CASE("the read under way ends before the streams do") {
   CHECK(ended);
 }
 
-}  // namespace
+}  // namespace read_ahead_test
 }  // namespace kvbench::test

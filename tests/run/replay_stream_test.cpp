@@ -11,7 +11,7 @@
 #include "run/small_run.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace replay_stream_test {
 
 using nlohmann::json;
 
@@ -161,5 +161,5 @@ TEST_CASE("a stream's fingerprint depends on all that its values depend on") {
   CHECK(seen.size() == 8);
 }
 
-}  // namespace
+}  // namespace replay_stream_test
 }  // namespace kvbench::test

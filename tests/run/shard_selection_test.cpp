@@ -10,7 +10,7 @@
 #include "sweep/sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace shard_selection_test {
 
 // 7 layers of 100 tokens and 2 of 400.
 Plan made_plan() {
@@ -76,5 +76,5 @@ TEST_CASE("what is not a shard is refused") {
   CHECK_THROWS_AS(select_shard(made_plan(), "3/2"), InputError);
 }
 
-}  // namespace
+}  // namespace shard_selection_test
 }  // namespace kvbench::test

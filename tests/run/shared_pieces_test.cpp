@@ -9,7 +9,7 @@
 #include "sweep/sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace shared_pieces_test {
 
 // Every seed asked for itself.
 class EveryCell {
@@ -102,5 +102,5 @@ TEST_CASE("where settings are left with different seeds, none is missed") {
   }
 }
 
-}  // namespace
+}  // namespace shared_pieces_test
 }  // namespace kvbench::test

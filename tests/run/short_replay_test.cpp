@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 namespace kvbench::test {
-namespace {
+namespace short_replay_test {
 
 std::vector<Index> range(Index first, Index end) {
   std::vector<Index> rows;
@@ -16,8 +16,6 @@ StreamShape tokens(Index count) {
   shape.tokens = count;
   return shape;
 }
-
-}  // namespace
 
 TEST_CASE("all tokens are the replay itself, with the pass that repeats the prompt") {
   StreamShape shape = tokens(100);
@@ -82,4 +80,5 @@ TEST_CASE("the time at full length has a part for the length and one for its squ
   CHECK(time_at_full_length({}, {1.0, 3.0}) == doctest::Approx(3.0));
 }
 
+}  // namespace short_replay_test
 }  // namespace kvbench::test

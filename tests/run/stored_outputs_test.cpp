@@ -8,7 +8,7 @@
 #include "run/small_run.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace stored_outputs_test {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -42,5 +42,5 @@ TEST_CASE("stored outputs are recomputed, and compared with the rows they belong
   CHECK(!output_difference(run.dumps[0], "0", shifted, 3).agrees());
 }
 
-}  // namespace
+}  // namespace stored_outputs_test
 }  // namespace kvbench::test

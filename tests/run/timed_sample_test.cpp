@@ -9,7 +9,7 @@
 #include "run/small_run.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace timed_sample_test {
 
 TEST_CASE("a head of few cells is computed as a whole, and takes time") {
   const SmallRun run;
@@ -87,5 +87,5 @@ TEST_CASE("a stream that cannot be read costs nothing") {
   CHECK(sample.cells == 0);
 }
 
-}  // namespace
+}  // namespace timed_sample_test
 }  // namespace kvbench::test

@@ -9,7 +9,7 @@
 #include "support/random_sketch.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace accounting_test {
 
 KeptCounts recount(const Sketch& sketch) {
   KeptCounts kept;
@@ -36,8 +36,6 @@ Index recount_distinct(const Sketch& sketch) {
   }
   return static_cast<Index>(tokens.size());
 }
-
-}  // namespace
 
 TEST_CASE("holdings equal a recount after every change") {
   const auto owned = make_stream({.tokens = 30});
@@ -88,4 +86,5 @@ TEST_CASE("erasing keeps the order of the other rows") {
   CHECK(sketch[2].token == 15);
 }
 
+}  // namespace accounting_test
 }  // namespace kvbench::test

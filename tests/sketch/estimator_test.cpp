@@ -10,7 +10,7 @@
 #include "support/random_sketch.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace estimator_test {
 
 // The estimator's answer at one row, fed with logits rounded from long double.
 struct Asked {
@@ -66,8 +66,6 @@ void check_agreement(const Asked& asked, double tolerance) {
   close(mine.denominator_mass, naive.denominator / asked.exact.z,
         std::fabs(naive.denominator) / asked.exact.z + 1e-290L);
 }
-
-}  // namespace
 
 TEST_CASE("answers and both sums agree with the formula for every kind of sketch") {
   const std::vector<StreamSpec> specs = {
@@ -248,4 +246,5 @@ TEST_CASE("kept mass counts distinct tokens whose value is kept") {
   CHECK(*asked.estimate.kl_divergence == doctest::Approx(kl).epsilon(1e-14));
 }
 
+}  // namespace estimator_test
 }  // namespace kvbench::test

@@ -10,7 +10,7 @@
 #include "core/canonical.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace softmax_sums_test {
 
 constexpr Index kTokens = 37;  // the last group of eight is not full
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
@@ -43,8 +43,6 @@ std::vector<double> powers() {
   for (int j = 0; j < kTokens; ++j) e.push_back(std::ldexp(1.0, -j));
   return e;
 }
-
-}  // namespace
 
 TEST_CASE("sums run over the tokens of the sketch that the row sees, others count nothing") {
   const std::vector<Row> rows = {{2, 1, 1}, {5, 3, 2}, {6, 0, 4, false}, {17, 5, 0}, {36, 1, 8}};
@@ -134,4 +132,5 @@ TEST_CASE("the divergence is that of the kept tokens' distribution, under any sh
   }
 }
 
+}  // namespace softmax_sums_test
 }  // namespace kvbench::test

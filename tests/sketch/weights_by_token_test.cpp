@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace kvbench::test {
-namespace {
+namespace weights_by_token_test {
 
 constexpr Index kTokens = 61;  // no whole number of groups
 
@@ -104,8 +104,6 @@ class FollowingList {
   std::uint64_t version_ = 0;
   int updates_ = 0;
 };
-
-}  // namespace
 
 TEST_CASE("weights that follow the changes of a sketch are those summed from scratch, bit by bit") {
   std::mt19937 draw(7);
@@ -222,4 +220,5 @@ TEST_CASE("a copy of a sketch that goes its own way is not taken for the first")
   CHECK(weights.den()[7] == 3.0);
 }
 
+}  // namespace weights_by_token_test
 }  // namespace kvbench::test

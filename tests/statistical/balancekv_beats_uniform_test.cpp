@@ -14,7 +14,7 @@
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace balancekv_beats_uniform_test {
 
 constexpr Index kPrompt = 1792;
 constexpr std::int64_t kSeeds = 30;
@@ -114,8 +114,6 @@ double mean_p(const std::vector<double>& found, double expected, double deviatio
   return student_two_sided(off / std::sqrt(variance / n + other * other / 30.0), 29.0);
 }
 
-}  // namespace
-
 TEST_CASE("I23: BalanceKV as evaluated beats uniform sampling of the same size, pair by pair") {
   HonestAlarm alarm("I23 BalanceKV wins its pairs with uniform");
   std::vector<Errors> all;
@@ -154,8 +152,6 @@ TEST_CASE("I23 turns red on a walk whose sign is turned, and on uniform against 
   }
 }
 
-namespace {
-
 struct Printed {
   double mean;
   double deviation;
@@ -179,8 +175,6 @@ const Row kTable[] = {{0,
                        {{0.042, 0.003, 1e-3}, {0.072, 0.004, 1e-3}, {0.136, 0.018, 1e-3}},
                        {{0.034, 0.000, 1e-3}, {0.060, 0.003, 1e-3}, {0.126, 0.015, 1e-3}}}};
 const Index kLevels[] = {1, 2, 4};
-
-}  // namespace
 
 TEST_CASE("I23: errors of uniform and BalanceKV as evaluated are those of another program") {
   HonestAlarm alarm("I23 errors of an independent program");
@@ -213,4 +207,5 @@ TEST_CASE("I23 against another program turns red where the walk's sign is turned
   }
 }
 
+}  // namespace balancekv_beats_uniform_test
 }  // namespace kvbench::test

@@ -12,7 +12,7 @@
 #include "support/probability.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace merge_reduce_test {
 
 constexpr std::int64_t kRuns = 4000;
 constexpr Index kTokens = 53;
@@ -61,8 +61,6 @@ Given tree(const char* side, double c) {
 
 double least(const std::vector<double>& p) { return *std::min_element(p.begin(), p.end()); }
 
-}  // namespace
-
 TEST_CASE("I18: random sides keep every sum in expectation, at two stream times") {
   HonestAlarm alarm("I18 random sides are unbiased");
   const auto owned = make_stream({.tokens = kTokens, .d = 4, .dv = 3, .seed = 4});
@@ -96,4 +94,5 @@ TEST_CASE("I18 turns red on the smaller side, on exact halves of odd cells and o
   }
 }
 
+}  // namespace merge_reduce_test
 }  // namespace kvbench::test

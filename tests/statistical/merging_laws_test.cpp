@@ -11,7 +11,7 @@
 #include "support/probability.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace merging_laws_test {
 
 constexpr Index kPrompt = 40;
 constexpr std::int64_t kRuns = 4000;
@@ -60,8 +60,6 @@ double sum_p(const Stream& stream, Index prompt, bool symmetrize, std::int64_t r
   return normal_two_sided(mean_z(sums, expected));
 }
 
-}  // namespace
-
 TEST_CASE("merged values of cam have the mean that draw expected adds") {
   HonestAlarm alarm("means of cam's merged values");
   const auto owned = make_stream({.tokens = 42, .d = 4, .dv = 2, .seed = 3, .query_size = 2});
@@ -87,4 +85,5 @@ TEST_CASE("sums over what thinformer keeps are unbiased with its coin, and biase
   CHECK(sum_p(owned->stream, 16, false, kRuns) < alarm_level());
 }
 
+}  // namespace merging_laws_test
 }  // namespace kvbench::test

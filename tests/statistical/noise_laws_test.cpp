@@ -12,7 +12,7 @@
 #include "support/probability.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace noise_laws_test {
 
 // The m-th draw.
 using Draws = std::function<double(std::int64_t m)>;
@@ -89,8 +89,6 @@ double argmax_p(const std::function<double(std::int64_t trial, Index token)>& dr
   return goodness_of_fit(counts, law);
 }
 
-}  // namespace
-
 TEST_CASE("I24: Gumbel and Gaussian draws have their moments and laws, per token and per row") {
   HonestAlarm alarm("I24 noise has its moments and law");
   using Kind = LogitNoise::Kind;
@@ -150,4 +148,5 @@ TEST_CASE(
   CHECK(argmax_p([&](std::int64_t trial, Index) { return gumbel(trial); }, kDraws) < level);
 }
 
+}  // namespace noise_laws_test
 }  // namespace kvbench::test

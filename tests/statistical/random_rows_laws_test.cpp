@@ -13,7 +13,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace random_rows_laws_test {
 
 constexpr std::int64_t kRuns = 4000;
 
@@ -113,8 +113,6 @@ double spread(const Stream& stream) {
   return sum * stream.shape.scale;
 }
 
-}  // namespace
-
 TEST_CASE("wildcat draws its first pivot by exp(|k|^2)") {
   const auto owned = make_stream({.tokens = 22, .d = 4, .dv = 2});
   HonestAlarm alarm("first pivot of wildcat");
@@ -151,4 +149,5 @@ TEST_CASE("performer's sums turn red without -scale |k|^2 / 2 and with four feat
         alarm_level());
 }
 
+}  // namespace random_rows_laws_test
 }  // namespace kvbench::test

@@ -11,7 +11,7 @@
 #include "support/probability.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace sampled_reading_laws_test {
 
 constexpr Index kPrompt = 40;
 constexpr std::int64_t kRuns = 2000;
@@ -54,8 +54,6 @@ Given hashes(const char* centre, Index least, double epsilon) {
           {"recent", count_of(3)},    {"least", count_of(least)}, {"epsilon", number(epsilon)},
           {"centre", word_of(centre)}};
 }
-
-}  // namespace
 
 TEST_CASE("both sums of magicpig are unbiased without epsilon, and biased with a large one") {
   HonestAlarm alarm("sums over what magicpig reads");
@@ -117,4 +115,5 @@ TEST_CASE("without its sample a sum of hyperattention is biased, and the test se
   CHECK(sum_p("hyperattention", owned->stream, given, false, kRuns) < alarm_level());
 }
 
+}  // namespace sampled_reading_laws_test
 }  // namespace kvbench::test

@@ -18,7 +18,7 @@
 #include "support/probability.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace slopes_test {
 
 double distance2(const std::vector<double>& found, const std::vector<Real>& exact, Real factor) {
   double sum = 0.0;
@@ -157,8 +157,6 @@ double constant_p(const Baseline& baseline, const std::vector<double>& squares) 
 
 constexpr std::int64_t kConstantRuns = 400;
 
-}  // namespace
-
 TEST_CASE("I20: the numerator's error falls as the root of s") {
   HonestAlarm alarm("I20 the numerator's slope");
   const Slope found = numerator_slope(SubgenBug::kNone, false, seed_count(2000));
@@ -217,4 +215,5 @@ TEST_CASE("I20: the constant turns red on coin flips and on batches of half the 
   }
 }
 
+}  // namespace slopes_test
 }  // namespace kvbench::test

@@ -18,7 +18,7 @@
 #include "support/probability.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace storage_laws_test {
 
 using Vector = std::vector<double>;
 using Given = std::vector<std::pair<std::string, Value>>;
@@ -183,8 +183,6 @@ std::vector<double> angle_law(int power, const Vector& points) {
   return out;
 }
 
-}  // namespace
-
 TEST_CASE("turboquant's squared error on the sphere is that of its points") {
   const Index d = 64;
   HonestAlarm alarm("turboquant's errors on the sphere");
@@ -262,4 +260,5 @@ TEST_CASE("polarquant's angles of normal vectors follow their laws") {
   }
 }
 
+}  // namespace storage_laws_test
 }  // namespace kvbench::test

@@ -14,7 +14,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace subgen_bound_test {
 
 constexpr double kEpsilon = 1.0;
 constexpr double kDelta = 0.5;
@@ -70,8 +70,6 @@ double bound_p(const SubgenCase& c, const SubgenDraws& draws, std::int64_t runs)
   return binomial_tail(failures(c, draws, runs), runs, 0.01);
 }
 
-}  // namespace
-
 TEST_CASE("I8: the bound of Theorem 1 fails for at most one seed in a hundred") {
   HonestAlarm alarm("I8 Theorem 1");
   const auto owned = bound_stream();
@@ -117,4 +115,5 @@ TEST_CASE("I8 turns red on too few slots or samples, and on slots that share a c
   CHECK(bound_p(c, naive_draws(c, SubgenBug::kSharedSlotCoin), 300) < kTheoremLevel);
 }
 
+}  // namespace subgen_bound_test
 }  // namespace kvbench::test

@@ -19,7 +19,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace subgen_identities_test {
 
 // Exact moments at the last row, query head 0, all under the shift of the row's largest logit.
 struct Moments {
@@ -147,8 +147,6 @@ constexpr std::int64_t kRuns = 6000;
 
 SubgenCase identity_case(const OwnedStream& owned) { return {&owned.stream, 6.0, 3, 16}; }
 
-}  // namespace
-
 TEST_CASE("I3 and I4: both sums are unbiased and spread exactly as they must") {
   HonestAlarm numerator("I3 numerator is unbiased with the exact variance");
   HonestAlarm normalizer("I4 normaliser is unbiased with the exact variance");
@@ -220,4 +218,5 @@ TEST_CASE("the derived predictions are these exact moments") {
         doctest::Approx(std::sqrt(exact.normalizer_variance) / exact.normalizer).epsilon(1e-10));
 }
 
+}  // namespace subgen_identities_test
 }  // namespace kvbench::test

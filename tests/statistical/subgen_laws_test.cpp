@@ -11,7 +11,7 @@
 #include "support/probability.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace subgen_laws_test {
 
 std::vector<double> slot_law(const Stream& stream) {
   std::vector<double> law;
@@ -87,8 +87,6 @@ constexpr std::int64_t kSlotRuns = 320;  // with 64 slots: 20480 draws
 constexpr std::int64_t kSampleRuns = 320;
 constexpr double kDelta = 2.0;
 
-}  // namespace
-
 TEST_CASE("I2: slots follow ||v||^2, independently, at two stream times and with zero values") {
   HonestAlarm law("I2 slots follow ||v||^2");
   HonestAlarm independence("I2 slots are independent");
@@ -160,4 +158,5 @@ TEST_CASE("I6 turns red on stale counts, frozen samples and shared coins") {
   }
 }
 
+}  // namespace subgen_laws_test
 }  // namespace kvbench::test

@@ -13,7 +13,7 @@
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace uniform_laws_test {
 
 constexpr Index kSinks = 5;
 constexpr Index kPrompt = 53;
@@ -115,8 +115,6 @@ double first_token_p(const Stream& stream, const std::string& form, double proba
   }
   return binomial_two_sided(stays, runs, probability);
 }
-
-}  // namespace
 
 TEST_CASE("I22: without replacement every token is kept alike, with the textbook variance") {
   HonestAlarm alarm("I22 uniform sampling");
@@ -250,4 +248,5 @@ TEST_CASE("I22 turns red on a biased halving, on lost weights and on draws with 
   CHECK(total_p(owned->stream, repeated, 24).spread < alarm_level());
 }
 
+}  // namespace uniform_laws_test
 }  // namespace kvbench::test

@@ -14,7 +14,7 @@
 #include "support/probability.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace walk_laws_test {
 
 // Moments of walks over fixed vectors, one entry per seed.
 struct Walks {
@@ -83,8 +83,6 @@ constexpr double kC = 24.0;
 WalkCase touching_case(const OwnedStream& owned, bool numerator) {
   return {&owned.stream, kC, largest_norm(owned.stream.keys), numerator};
 }
-
-}  // namespace
 
 TEST_CASE(
     "I14: the walk is the martingale that its probabilities promise; I16: never worse than fair "
@@ -177,4 +175,5 @@ TEST_CASE("I15 turns red on a wrong sign, a lost factor 2, a stale sum and fair 
   }
 }
 
+}  // namespace walk_laws_test
 }  // namespace kvbench::test

@@ -12,7 +12,7 @@
 #include "core/counter_rng.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace angle_codes_test {
 
 using Pairs = std::vector<std::pair<double, double>>;
 using Codes = std::vector<std::uint64_t>;
@@ -71,8 +71,6 @@ std::vector<double> borders(int level) {
   return out;
 }
 
-}  // namespace
-
 TEST_CASE("angle codes: arcs of the circle by hand") {
   // Arcs of 22.5 degrees: the angles are 26.6, 63.4, and their reflections; 10 and 80 degrees.
   const Pairs pairs = {{1, 0.5},  {0.5, 1},  {-0.5, 1},  {-1, 0.5},   {-1, -0.5},  {-0.5, -1},
@@ -130,4 +128,5 @@ TEST_CASE("angle codes: next to where they change, and where numbers end") {
   }
 }
 
+}  // namespace angle_codes_test
 }  // namespace kvbench::test

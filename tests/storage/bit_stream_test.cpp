@@ -7,14 +7,12 @@
 #include <vector>
 
 namespace kvbench::test {
-namespace {
+namespace bit_stream_test {
 
 using Codes = std::vector<std::uint8_t>;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::byte kGuard{0xa5};
-
-}  // namespace
 
 TEST_CASE("three codes of 3 bits, worked by hand: 5, 3, 6 are 0b110'011'101") {
   const Codes codes = {5, 3, 6};
@@ -62,4 +60,5 @@ TEST_CASE("codes put and got together are those put and got one by one, and noth
   }
 }
 
+}  // namespace bit_stream_test
 }  // namespace kvbench::test

@@ -14,7 +14,7 @@
 #include "storage/codec_registry.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace every_codec_test {
 
 constexpr Index kWidth = 64;
 constexpr double kNone = -1;
@@ -131,8 +131,6 @@ Numbers vectors() {
 }
 
 Numbers filled(double number) { return Numbers(kVectors * kWidth, number); }
-
-}  // namespace
 
 TEST_CASE("every codec: many blocks together are the bytes of each alone, and so read back") {
   const Numbers x = vectors();
@@ -351,4 +349,5 @@ TEST_CASE("every codec is described") {
   CHECK(find_codec("q4_2") == nullptr);
 }
 
+}  // namespace every_codec_test
 }  // namespace kvbench::test

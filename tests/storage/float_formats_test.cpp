@@ -9,7 +9,7 @@
 #include "storage/small_float.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace float_formats_test {
 
 // Every number, and what lies next to the middle of two.
 template <SmallFloat F>
@@ -30,8 +30,6 @@ void check_format() {
 }
 
 Given scaled(const char* scale) { return {{"scale", Value{std::string(scale)}}}; }
-
-}  // namespace
 
 TEST_CASE("formats of 16 and fewer bits: every number is itself, others become the nearest one") {
   check_format<kBFloat16>();
@@ -133,4 +131,5 @@ TEST_CASE("a zero vector has the least scale and stays zero") {
                        doctest::Contains("float32 scale"), CellError);
 }
 
+}  // namespace float_formats_test
 }  // namespace kvbench::test

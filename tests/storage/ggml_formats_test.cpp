@@ -11,7 +11,7 @@
 #include "storage/little_endian.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace ggml_formats_test {
 
 constexpr Index kBlock = 32;
 
@@ -41,8 +41,6 @@ Encoded encoded_block(const char* id, const Numbers& x) {
 }
 
 const char* const kFormats[] = {"q8_0", "q5_0", "q5_1", "q4_0", "q4_1"};
-
-}  // namespace
 
 TEST_CASE("q8_0: the scale in binary16, then a byte a number, halves away from 0") {
   // d = 254 / 127 = 2.
@@ -171,4 +169,5 @@ TEST_CASE("vectors are blocks after blocks, and 32 must divide their width") {
   }
 }
 
+}  // namespace ggml_formats_test
 }  // namespace kvbench::test

@@ -8,15 +8,13 @@
 #include "storage/little_endian.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace hqq_test {
 
 Given settings(Index bits, Index group, const char* scales) {
   return {{"bits", Value{bits}}, {"group", Value{group}}, {"scales", Value{std::string(scales)}}};
 }
 
 const Numbers kSkewed = {-1.5, -0.4, 0.1, 0.2, 0.3, 0.6, 0.9, 4.0};
-
-}  // namespace
 
 TEST_CASE("hqq: codes, scale and zero of hqq 0.2.8.post1") {
   // Quantizer.quantize(torch.tensor([x]), nbits=3, group_size=8, axis=1, device="cpu",
@@ -72,4 +70,5 @@ TEST_CASE("hqq: what it cannot write") {
   CHECK_THROWS_AS(round_trip("hqq", settings(4, 8, "fp16"), 8, narrow), CellError);
 }
 
+}  // namespace hqq_test
 }  // namespace kvbench::test

@@ -9,7 +9,7 @@
 #include "storage/little_endian.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace integer_formats_test {
 
 Value count(Index x) { return Value{x}; }
 Value word(const char* x) { return Value{std::string(x)}; }
@@ -26,8 +26,6 @@ Index bytes_of(const std::string& id, const Given& given, Index width,
                CacheTensor tensor = CacheTensor::kKeys) {
   return made(id, given, width, {}, tensor).codec->bytes();
 }
-
-}  // namespace
 
 TEST_CASE("int per token: groups of consecutive channels, scales before codes") {
   const Given given = {{"bits", count(2)}, {"group", count(4)}};
@@ -153,4 +151,5 @@ TEST_CASE("keys beyond binary16 fail with fp16 scales and not with exact ones") 
   CHECK(round_trip("int", exact, 8, x)[3] == 1e5);
 }
 
+}  // namespace integer_formats_test
 }  // namespace kvbench::test

@@ -10,7 +10,7 @@
 #include <numbers>
 
 namespace kvbench::test {
-namespace {
+namespace lloyd_max_test {
 
 using Real = long double;
 using Points = std::vector<double>;
@@ -75,8 +75,6 @@ void check_upper_half(const Points& points, const Points& half) {
     CHECK(points[half.size() - 1 - i] == -points[half.size() + i]);
   }
 }
-
-}  // namespace
 
 TEST_CASE("points of N(0, 1) are the published ones, symmetric") {
   check_upper_half(lloyd_max_points(normal_density(), 1), {0.797885});
@@ -166,4 +164,5 @@ TEST_CASE("a number goes to the nearest point, from the middle to the upper one"
   CHECK(book.point(3) == 5.0);
 }
 
+}  // namespace lloyd_max_test
 }  // namespace kvbench::test

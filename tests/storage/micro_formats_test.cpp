@@ -8,7 +8,7 @@
 #include "storage/little_endian.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace micro_formats_test {
 
 Numbers padded(Numbers x, Index width) {
   x.resize(static_cast<std::size_t>(width), 0.0);
@@ -16,8 +16,6 @@ Numbers padded(Numbers x, Index width) {
 }
 
 Given scaled(const char* scale) { return {{"scale", Value{std::string(scale)}}}; }
-
-}  // namespace
 
 TEST_CASE("mxfp4: the scale is two powers of two below the largest size's, ties go to even") {
   const MadeCodec of = made("mxfp4", {}, 32);
@@ -113,4 +111,5 @@ TEST_CASE("four-bit floating point needs whole blocks") {
   CHECK(skip_of("nvfp4", {}, 48).empty());
 }
 
+}  // namespace micro_formats_test
 }  // namespace kvbench::test

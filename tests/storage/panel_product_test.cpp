@@ -10,7 +10,7 @@
 #include "storage/dense_map.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace panel_product_test {
 
 double number(std::uint32_t i, std::uint32_t j) { return philox_uniform53({3, 4}, i, j, 0) - 0.5; }
 
@@ -35,8 +35,6 @@ std::vector<Index> first_terms(Index count) {
 }
 
 constexpr double kUntouched = 7.25;
-
-}  // namespace
 
 TEST_CASE("products of panels: each number is the chain that it is alone") {
   for (const Index columns : {1, 7, 8, 9, 31, 32, 33, 64, 72}) {
@@ -140,4 +138,5 @@ TEST_CASE("a dense map: forth and back, of all and of some, by rows and across")
   }
 }
 
+}  // namespace panel_product_test
 }  // namespace kvbench::test

@@ -14,7 +14,7 @@
 #include "storage/half.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace polarquant_test {
 
 using Real = long double;
 using Reals = std::vector<Real>;
@@ -109,8 +109,6 @@ double largest(const Numbers& a, const Numbers& b) {
   for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::fabs(a[i] - b[i]));
   return worst;
 }
-
-}  // namespace
 
 TEST_CASE("han is its formulas, with the published points") {
   for (unsigned seed = 0; seed < 5; ++seed) {
@@ -266,4 +264,5 @@ TEST_CASE("wu: bytes, timing and what is refused") {
                     doctest::Contains("multiple of group"));
 }
 
+}  // namespace polarquant_test
 }  // namespace kvbench::test

@@ -12,7 +12,7 @@
 #include "storage/half.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace qjl_test {
 
 using Real = long double;
 
@@ -90,8 +90,6 @@ Real kernel_score(const Sizes& s, const Numbers& S, const double* key,
   const Real outer_score = root / static_cast<Real>(s.outlier_bits) * outer * of_outer;
   return root / static_cast<Real>(s.bits) * inner * of_inner + (s.outliers > 0 ? outer_score : 0);
 }
-
-}  // namespace
 
 TEST_CASE("inner products with decoded keys are the scores of the release's kernel") {
   std::mt19937_64 rng(9);
@@ -220,4 +218,5 @@ TEST_CASE("parameters and widths that do not fit are refused") {
   CHECK(skip_of("qjl", {{"outliers", count(7)}}, 8).empty());
 }
 
+}  // namespace qjl_test
 }  // namespace kvbench::test

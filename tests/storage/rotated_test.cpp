@@ -12,7 +12,7 @@
 #include "core/random_matrix.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace rotated_test {
 
 // Stores two vectors as they are.
 class Verbatim final : public Codec {
@@ -57,8 +57,6 @@ double dot(const double* a, const double* b, Index d) {
   for (Index k = 0; k < d; ++k) sum += static_cast<long double>(a[k]) * b[k];
   return static_cast<double>(sum);
 }
-
-}  // namespace
 
 TEST_CASE("a rotated codec sees turned vectors of the same inner products, and gives them back") {
   const Index d = 32;
@@ -150,4 +148,5 @@ TEST_CASE("the parameter, and widths that a Hadamard matrix does not fit") {
   CHECK_FALSE(cannot_rotate(Rotation::kHaar, shape, CacheTensor::kKeys));
 }
 
+}  // namespace rotated_test
 }  // namespace kvbench::test

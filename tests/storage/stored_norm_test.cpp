@@ -8,15 +8,13 @@
 #include "core/error.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace stored_norm_test {
 
 double stored(double size) {
   std::array<std::byte, kStoredNormBytes> bytes{};
   put_norm(size, bytes.data());
   return get_norm(bytes.data());
 }
-
-}  // namespace
 
 TEST_CASE("norms neither overflow nor vanish on the way") {
   const std::array x = {3.0, -4.0, 0.0, 12.0};
@@ -38,4 +36,5 @@ TEST_CASE("a norm is stored in binary16, and one beyond it is an error") {
   CHECK_THROWS_AS(stored(vector_norm(huge.data(), 2)), CellError);
 }
 
+}  // namespace stored_norm_test
 }  // namespace kvbench::test

@@ -7,7 +7,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace think_test {
 
 Given ratio(double share) { return {{"ratio", Value{share}}}; }
 
@@ -33,8 +33,6 @@ std::unique_ptr<OwnedStream> worked() {
                    {{{9, 9, 9, 9}, {2, 1, 0, 1}, {2, 1, 1, 1}, {0, 0, 9, 9}},
                     {{9, 9, 9, 9}, {0, 1, 0, 1}, {0, 1, 0, 1}, {0, 0, 9, 9}}});
 }
-
-}  // namespace
 
 TEST_CASE("worked: sums of squares of the last two prompt rows times those of the prompt's keys") {
   const auto owned = worked();
@@ -121,4 +119,5 @@ TEST_CASE("a dump without the queries of the last prompt rows is refused") {
   CHECK(skip(81).find("rows 49 to 80") != std::string::npos);
 }
 
+}  // namespace think_test
 }  // namespace kvbench::test

@@ -15,7 +15,7 @@
 #include "storage/lloyd_max.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace turboquant_test {
 
 using Real = long double;
 using Reals = std::vector<Real>;
@@ -125,8 +125,6 @@ const std::vector<Given> kForms = {form("mse", 1),
                                    form("vllm", 3),
                                    form("vllm", 4),
                                    {{"form", word("mse")}, {"rotation", word("hadamard_signs")}}};
-
-}  // namespace
 
 TEST_CASE("keys of vllm, worked by hand: (3, 4) is 30, 5.0 and (2.84377, 4.11254)") {
   const MadeCodec of = made("turboquant", form("vllm", 3), 2);
@@ -322,4 +320,5 @@ TEST_CASE("widths and parameters that do not fit are refused with a remedy") {
   }
 }
 
+}  // namespace turboquant_test
 }  // namespace kvbench::test

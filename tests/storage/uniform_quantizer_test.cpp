@@ -13,7 +13,7 @@
 #include "storage/half.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace uniform_quantizer_test {
 
 using Numbers = std::vector<double>;
 using Codes = std::vector<std::uint32_t>;
@@ -51,8 +51,6 @@ Numbers back(const UniformQuantizer& q, const Numbers& x) {
 
 constexpr UniformQuantizer kTwoBits{.bits = 2};
 constexpr UniformQuantizer kExact{.bits = 3, .scales = Scales::kExact};
-
-}  // namespace
 
 TEST_CASE("codes count steps from the least number") {
   // m = -1, r = (2 - -1) / 3 = 1.
@@ -167,4 +165,5 @@ TEST_CASE("what a scale's format cannot hold is an error") {
   CHECK_THROWS_WITH_AS(back(kExact, {-1.7e308, 1.7e308}), doctest::Contains("range"), CellError);
 }
 
+}  // namespace uniform_quantizer_test
 }  // namespace kvbench::test

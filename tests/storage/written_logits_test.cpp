@@ -9,7 +9,7 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace written_logits_test {
 
 double logit(const Stream& stream, int head, Index row, const double* key, Index j) {
   const StreamShape& shape = stream.shape;
@@ -18,8 +18,6 @@ double logit(const Stream& stream, int head, Index row, const double* key, Index
   if (!shape.alibi) return capped;
   return alibi_logit(capped, stream.alibi_slopes[static_cast<std::size_t>(head)], j - row);
 }
-
-}  // namespace
 
 TEST_CASE("logits are canonical to the bit, whenever a token was written and whatever else is") {
   for (const auto& [softcap, alibi] : {std::pair{0.0, false}, {2.0, false}, {2.0, true}}) {
@@ -65,4 +63,5 @@ TEST_CASE("a caller may write the other tokens' places, and rows may be left out
   CHECK(logits.of_head(0)[3] == logit(stream, 0, 62, stream.keys.row(3), 3));
 }
 
+}  // namespace written_logits_test
 }  // namespace kvbench::test

@@ -7,7 +7,7 @@
 #include "core/error.hpp"
 
 namespace kvbench {
-namespace {
+namespace axis_test {
 
 using nlohmann::json;
 
@@ -187,5 +187,5 @@ TEST_CASE("memory in place of a number of tokens: a number or any axis of number
   }
 }
 
-}  // namespace
+}  // namespace axis_test
 }  // namespace kvbench

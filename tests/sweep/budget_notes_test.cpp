@@ -5,7 +5,7 @@
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace budget_notes_test {
 
 using Notes = std::vector<std::string>;
 
@@ -35,5 +35,5 @@ TEST_CASE("budgets that are parts, and methods without one, have no note") {
             .empty());
 }
 
-}  // namespace
+}  // namespace budget_notes_test
 }  // namespace kvbench::test

@@ -11,7 +11,7 @@
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace config_test {
 
 using nlohmann::json;
 
@@ -331,5 +331,5 @@ TEST_CASE("relative dump paths start at the sweep file's folder, whatever its na
   CHECK(config.dumps == std::vector<std::string>{folder.file("od[d] *folder/x1.h5")});
 }
 
-}  // namespace
+}  // namespace config_test
 }  // namespace kvbench::test

@@ -5,7 +5,7 @@
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace errors_test {
 
 struct Case {
   std::string text;
@@ -304,5 +304,5 @@ TEST_CASE("--set that cannot be applied is a fault") {
   CHECK(error("/selct/layers=[0]").find("quick.json: /selct: ") == 0);
 }
 
-}  // namespace
+}  // namespace errors_test
 }  // namespace kvbench::test

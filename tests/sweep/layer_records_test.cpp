@@ -7,7 +7,7 @@
 #include "sweep/sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace layer_records_test {
 
 // Layers 0 and 4 of two KV heads; layer 0 has an output projection.
 std::vector<PlannedDump> dumps() {
@@ -119,5 +119,5 @@ TEST_CASE("a plan that is made again from its document has the same records and 
   }
 }
 
-}  // namespace
+}  // namespace layer_records_test
 }  // namespace kvbench::test

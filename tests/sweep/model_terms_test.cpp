@@ -9,7 +9,7 @@
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace model_terms_test {
 
 PlannedDump dump_with(const std::function<void(StreamShape&)>& set, Index query_rows = 0) {
   PlannedDump dump = planned_dump("a", 100, {0}, 1, query_rows);
@@ -52,8 +52,6 @@ std::map<std::string, std::string> reasons(const PlannedDump& dump) {
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
-
-}  // namespace
 
 TEST_CASE("where every row sees every token, all tokens are the prompt and all rows are scored") {
   const auto not_causal = [](StreamShape& shape) { shape.causal = false; };
@@ -169,4 +167,5 @@ TEST_CASE("a plan's document keeps what a layer has") {
              .shape.causal);
 }
 
+}  // namespace model_terms_test
 }  // namespace kvbench::test

@@ -7,7 +7,7 @@
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace plan_document_test {
 
 using nlohmann::json;
 
@@ -91,5 +91,5 @@ TEST_CASE("a document that makes other cells, or none, is refused") {
   refused(other, plan.hash, "/algorithms/0/algorithm");
 }
 
-}  // namespace
+}  // namespace plan_document_test
 }  // namespace kvbench::test

@@ -5,7 +5,7 @@
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace plan_faults_test {
 
 struct Case {
   std::string text;
@@ -133,5 +133,5 @@ TEST_CASE("a sequence whose name cannot be written as JSON is a fault") {
   CHECK(messages[0].find("has a name that is not UTF-8") != std::string::npos);
 }
 
-}  // namespace
+}  // namespace plan_faults_test
 }  // namespace kvbench::test

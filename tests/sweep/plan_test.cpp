@@ -11,7 +11,7 @@
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace plan_test {
 
 using nlohmann::json;
 
@@ -413,5 +413,5 @@ TEST_CASE("what is decided for a layer has its selected heads in its key, for a 
   CHECK(skipped(plan_of(ReplayScope::kModel)) == std::vector<bool>(6, true));
 }
 
-}  // namespace
+}  // namespace plan_test
 }  // namespace kvbench::test

@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace kvbench::test {
-namespace {
+namespace planned_cells_test {
 
 Key128 id_of(std::size_t cell) { return hash128(std::to_string(cell)); }
 
@@ -122,5 +122,5 @@ TEST_CASE("groups get the places that they are given") {
   CHECK(cells[8].group == 2);
 }
 
-}  // namespace
+}  // namespace planned_cells_test
 }  // namespace kvbench::test

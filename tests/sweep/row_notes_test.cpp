@@ -5,7 +5,7 @@
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace row_notes_test {
 
 using Notes = std::vector<std::string>;
 
@@ -60,5 +60,5 @@ TEST_CASE("other forms ask for what there is") {
   }
 }
 
-}  // namespace
+}  // namespace row_notes_test
 }  // namespace kvbench::test

@@ -10,7 +10,7 @@
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace scored_rows_test {
 
 using nlohmann::json;
 
@@ -118,5 +118,5 @@ TEST_CASE("a cell without a scored row is skipped and says why") {
   CHECK(early.cells[0].skip_reason->find("from row 1984 on") != std::string::npos);
 }
 
-}  // namespace
+}  // namespace scored_rows_test
 }  // namespace kvbench::test

@@ -8,7 +8,7 @@
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace shard_test {
 
 // One dump with a sequence of so many layers, and one cell per layer and head.
 Plan plan_of_layers(const SweepFolder& folder, int layers, int kv_heads = 1) {
@@ -129,5 +129,5 @@ TEST_CASE("a KV head without cells is nobody's") {
   CHECK(deal_heads(plan, {{2, 9, 1}}, 3) == PerHead<int>{{1, 0, 2}});
 }
 
-}  // namespace
+}  // namespace shard_test
 }  // namespace kvbench::test

@@ -8,7 +8,7 @@
 #include "sweep/config.hpp"
 
 namespace kvbench {
-namespace {
+namespace shipped_configs_test {
 
 TEST_CASE("every shipped sweep file is valid") {
   int files = 0;
@@ -36,5 +36,5 @@ TEST_CASE("quick.json shows ten algorithms with three seeds") {
   CHECK(config.seeds.size() == 3);
 }
 
-}  // namespace
+}  // namespace shipped_configs_test
 }  // namespace kvbench

@@ -13,7 +13,7 @@
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {
-namespace {
+namespace storage_test {
 
 using nlohmann::json;
 
@@ -265,5 +265,5 @@ TEST_CASE("a memory is solved for the largest budget, where more tokens take few
   }
 }
 
-}  // namespace
+}  // namespace storage_test
 }  // namespace kvbench::test

@@ -7,7 +7,7 @@
 #include "core/spelling.hpp"
 
 namespace kvbench {
-namespace {
+namespace values_test {
 
 using Kind = Parameter::Kind;
 
@@ -117,5 +117,5 @@ TEST_CASE("the nearest word is a typo away, or there is none") {
   CHECK(edit_distance("", "abc") == 3);
 }
 
-}  // namespace
+}  // namespace values_test
 }  // namespace kvbench
