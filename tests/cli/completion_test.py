@@ -1,8 +1,8 @@
 """What is generated from the command line's tables: completion in real shells, and a manual page that
 groff takes without a warning."""
 
-import os
 import json
+import os
 import re
 import shutil
 import subprocess

@@ -78,9 +78,9 @@ class Words(Folder):
         self.assertIn("skipped: kivi writes keys of 4 tokens together, and h2o drops tokens", done.stderr)
 
     def test_slips_are_told_by_what_was_written(self):
-        self.assert_refused(self.words("run"), "--algorithm is required")
-        self.assert_refused(kvbench("run", "--algorithm", "h2o"), "--dump is required")
-        self.assert_refused(kvbench("run"), "--config is required")
+        self.assert_refused(self.words("run"), "--algorithm: is required")
+        self.assert_refused(kvbench("run", "--algorithm", "h2o"), "--dump: is required")
+        self.assert_refused(kvbench("run"), "--config: is required")
         self.assert_refused(self.words("run", "--algorithm", "h2o", "--config", self.sweep()), "given as well")
         self.assert_refused(self.words("run", "--algorithm", "h2o", "--budget", "8", "--block", "64"),
                             "--block: h2o has no such parameter", "balancekv_prefill")
