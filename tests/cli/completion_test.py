@@ -1,6 +1,7 @@
 """What is generated from the command line's tables: completion in real shells, and a manual page that
 groff takes without a warning."""
 
+import json
 import os
 import re
 import shutil
@@ -40,6 +41,16 @@ def commands():
                       re.MULTILINE)
 
 
+def options_of(command):
+    """Those of its help, and where a sweep is given by options those of `list parameters`."""
+    named = set(re.findall(r"^  (?:-[a-z],)?(--[A-Za-z0-9_-]+)", kvbench(command, "--help").stdout,
+                           re.MULTILINE))
+    if "--algorithm" in named:
+        listed = kvbench("list", "parameters", "--json").stdout
+        named |= {"--" + parameter["name"] for parameter in json.loads(listed)}
+    return named
+
+
 class Generated(Folder):
     def generated(self, *arguments):
         done = kvbench(*arguments)
@@ -61,8 +72,7 @@ class Generated(Folder):
 
     def test_bash_completes_every_option_of_every_command(self):
         for command in commands():
-            named = set(re.findall(r"^  (?:-[a-z],)?(--[A-Za-z0-9_-]+)", kvbench(command, "--help").stdout,
-                                   re.MULTILINE))
+            named = options_of(command)
             self.assertIn("--help", named)
             self.assertEqual(self.bash(command, "--"), named, command)
 
@@ -116,8 +126,7 @@ class Generated(Folder):
         self.assertEqual(offered("kvbench "), set(commands()))
         self.assertEqual(offered("kvbench --"), {"--help", "--version"})
         for command in commands():
-            named = set(re.findall(r"^  (?:-[a-z],)?(--[A-Za-z0-9_-]+)", kvbench(command, "--help").stdout,
-                                   re.MULTILINE))
+            named = options_of(command)
             self.assertEqual(offered(f"kvbench {command} --"), named, command)
         self.assertEqual(offered("kvbench run --device "), {"cpu", "cuda", "auto"})
         self.assertEqual(offered("kvbench synth --dtype "), {"float16", "bfloat16", "float32", "float64"})

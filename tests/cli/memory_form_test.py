@@ -39,7 +39,7 @@ class MemoryForm(Folder):
         plan = json.loads(kvbench("plan", "--config", config, "--json").stdout)
         self.assertEqual({cell["solved"]["budget"] for cell in plan["cell_list"]
                           if cell["path"].startswith("window/")}, {28, 57})
-        self.assertIn('window: budget={"memory": 0.3}', kvbench("plan", "--config", config).stdout)
+        self.assertIn('window: budget={"memory":0.3}', kvbench("plan", "--config", config).stdout)
 
     def test_a_bound_may_be_the_solved_budget(self):
         self.run_sweep(algorithms=METHODS[:1])

@@ -92,7 +92,7 @@ class Reports(Folder):
     def test_what_does_not_go_together_is_refused(self):
         self.run_sweep()
         results = self.folder / "out/results.json"
-        self.assert_refused(kvbench("check", "--results", results), "--bounds is required")
+        self.assert_refused(kvbench("check", "--results", results), "--bounds: is required")
         self.assert_refused(kvbench("check", "--results", results, "--suggest", results, "--metric",
                                     "errors.relative_l2.men"), "--metric")
         self.assert_refused(kvbench("check", "--results", results, "--suggest", results, "--metric",

@@ -68,7 +68,7 @@ class Words(Folder):
                 ("/storage: unknown codec q8_00; did you mean q8_0?",
                  ("--algorithm", "h2o", "--budget", "4", "--storage", "q8_00"))):
             self.assert_refused(self.words("plan", *arguments), words)
-        self.assert_refused(kvbench("plan", "--config", self.sweep(), "--storage", "fp16"), "both")
+        self.assert_refused(kvbench("plan", "--config", self.sweep(), "--storage", "fp16"), "given as well")
 
     def test_a_run_that_computes_nothing_says_why(self):
         done = self.words("run", "--algorithm", "h2o", "--budget", "8", "--storage",
@@ -78,10 +78,10 @@ class Words(Folder):
         self.assertIn("skipped: kivi writes keys of 4 tokens together, and h2o drops tokens", done.stderr)
 
     def test_slips_are_told_by_what_was_written(self):
-        self.assert_refused(self.words("run"), "--algorithm is required")
-        self.assert_refused(kvbench("run", "--algorithm", "h2o"), "--dump is required")
-        self.assert_refused(kvbench("run"), "--config is required")
-        self.assert_refused(self.words("run", "--algorithm", "h2o", "--config", self.sweep()), "both")
+        self.assert_refused(self.words("run"), "--algorithm: is required")
+        self.assert_refused(kvbench("run", "--algorithm", "h2o"), "--dump: is required")
+        self.assert_refused(kvbench("run"), "--config: is required")
+        self.assert_refused(self.words("run", "--algorithm", "h2o", "--config", self.sweep()), "given as well")
         self.assert_refused(self.words("run", "--algorithm", "h2o", "--budget", "8", "--block", "64"),
                             "--block: h2o has no such parameter", "balancekv_prefill")
         self.assert_refused(self.words("run", "--algorithm", "h2p", "--budget", "8"),
@@ -95,7 +95,7 @@ class Words(Folder):
             self.assertEqual(done.returncode, DONE, done.stderr)
         self.assertEqual(deterministic(self.results("a")), deterministic(self.results("b")))
         self.assert_refused(kvbench("run", "-c", config, "-x"), "unknown option -x")
-        self.assert_refused(kvbench("run", "-c", ""), "--config is empty")
+        self.assert_refused(kvbench("run", "-c", ""), "--config: is empty")
         done = kvbench("manual")
         self.assertIn("\\-c, \\-\\-config", done.stdout)
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "cli/options_table.hpp"
@@ -184,6 +185,13 @@ class ArgumentReader {
       add_error(kind == kinds.end()
                     ? error.what()
                     : fmt::format("{}: must be {}, got {}", row.name, kind->second, word));
+    } catch (const CLI::ValidationError& error) {
+      const std::string what = error.what();
+      constexpr std::string_view kRange = " not in range ";
+      const std::size_t at = what.find(kRange);
+      add_error(at == std::string::npos ? what
+                                        : fmt::format("{}: must be from {}, got {}", row.name,
+                                                      what.substr(at + kRange.size()), word));
     } catch (const CLI::ParseError& error) {
       add_error(error.what());
     }

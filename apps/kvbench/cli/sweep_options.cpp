@@ -241,7 +241,7 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
       ->type_name("DUMP");
   command
       .add_option("--algorithm", options.algorithms,
-                  "And algorithms, with commas between; `kvbench list parameters`: their options")
+                  "And algorithms, commas between; their options: `kvbench list parameters`")
       ->type_name("ID");
   command
       .add_option("--memory", options.memory,
@@ -261,12 +261,12 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
       ->type_name("P");
   command
       .add_option("--set", options.sets,
-                  "Replace another value of the sweep, by JSON or a word; may be repeated")
+                  "Replace another value of the sweep, by JSON or a word; repeatable")
       ->type_name("PATH=VALUE")
       ->allow_extra_args(false);
   command
       .add_option("--only", options.only,
-                  "Only cells with this id or algorithm/label/sequence/layer/head; may be repeated")
+                  "Only cells of this id or algorithm/label/sequence/layer/head; repeatable")
       ->type_name("GLOB")
       ->allow_extra_args(false);
   add_allow_virtual(command, options.allow_virtual);
@@ -282,7 +282,7 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
 CLI::Option* add_shard_option(CLI::App& command, std::string& shard) {
   return command
       .add_option("--shard", shard,
-                  "Only part i of n, dealt by estimated cost; `kvbench merge` joins the parts")
+                  "Only part i of n, dealt by cost; `kvbench merge` joins the parts")
       ->envname("KVBENCH_SHARD")
       ->type_name("i/n");
 }
@@ -303,7 +303,7 @@ SweepConfig read_sweep_options(const SweepOptions& options,
   }
   if (options.dumps.empty() || options.algorithms.empty()) {
     throw InputError(
-        fmt::format("{} is required; give a sweep file by --config, or --dump and --algorithm",
+        fmt::format("{}: is required; give a sweep file by --config, or --dump and --algorithm",
                     !in_words               ? "--config"
                     : options.dumps.empty() ? "--dump"
                                             : "--algorithm"));

@@ -33,12 +33,13 @@ namespace kvbench {
 namespace {
 
 constexpr const char* kPlanFooter =
-    R"(Memory is what the run needs at most: the plan, and one KV head at a time or, at the end, the summary of
-results.json. Time is estimated: a few cells are timed on the first part of a long sequence for about two
-seconds and the rest is extrapolated, for this machine, these dumps and its present load; writing per-row values (output.rows) is not part of it.
-Multiply-adds are an upper bound, the same on every machine; --shard distributes the KV heads by them.
-Memory per setting is memory.fraction, where shape and parameters decide it. Nothing is written.
-Parameters of methods are options too: `kvbench help h2o`, or all: `kvbench list parameters`.
+    R"(Memory is what the run needs at most: the plan, and one KV head at a time or, at the end, the
+summary of results.json. Time is estimated: a few cells are timed on the first part of a long sequence
+for about two seconds and the rest extrapolated, for this machine, these dumps and its present load;
+writing per-row values (output.rows) is not part of it. Multiply-adds are an upper bound, the same on
+every machine; --shard distributes the KV heads by them. Memory of a setting is its memory.fraction,
+where shape and parameters decide it. Nothing is written. Parameters of methods are options too:
+`kvbench help h2o`, or all: `kvbench list parameters`.
 
 Examples:
   kvbench plan --config configs/quick.json

@@ -72,13 +72,14 @@ struct RunOptions {
 };
 
 constexpr const char* kRunFooter =
-    R"(DIR gets results.json, journal.jsonl (a line per finished cell), results.rows.h5 if the sweep asks for
-rows, and sweep.json if the sweep is given by options. DIR belongs to one sweep, which may grow: a run that
-lacks finished cells of DIR is refused, unless --fresh or --add is given. With --add an earlier results.json is
-kept as results-HASH.json. The same command resumes a run that was interrupted or killed. Ctrl-C and
-SIGTERM lose only the cells in progress; a second Ctrl-C kills at once. With --shard i/n each part needs
-a DIR of its own, and `kvbench merge` joins the parts. The summary table goes to stderr. DIR is locked
-while a run writes to it; only where its file system cannot lock files (some Lustre and NFS), --no-lock.
+    R"(DIR gets results.json, journal.jsonl (a line per finished cell), results.rows.h5 if the sweep asks
+for rows, and sweep.json if the sweep is given by options. DIR belongs to one sweep, which may grow: a
+run that lacks finished cells of DIR is refused, unless --fresh or --add is given. With --add an
+earlier results.json is kept as results-HASH.json. The same command resumes a run that was interrupted
+or killed. Ctrl-C and SIGTERM lose only the cells in progress; a second Ctrl-C kills at once. With
+--shard i/n each part needs a DIR of its own, and `kvbench merge` joins the parts. The summary table
+goes to stderr. DIR is locked while a run writes to it; --no-lock is for file systems that cannot
+lock files (some Lustre and NFS).
 Exit codes: 0 done, 2 bad input, 3 failed cells, 5 interrupted or shards missing.
 Parameters of methods are options too: `kvbench help h2o`, or all: `kvbench list parameters`.
 
@@ -446,8 +447,7 @@ Command add_run(CLI::App& app, std::vector<std::string> argv,
                     "No progress and no table; errors and warnings stay");
   command
       ->add_option("--print", options->print,
-                   "At the end print the mean of this number over KV heads; the sweep must have one "
-                   "setting")
+                   "Print the mean of this number; the sweep must have one setting")
       ->type_name("METRIC")
       ->excludes(shard);
   command->add_flag("--dry-run", options->dry_run,
