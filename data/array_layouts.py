@@ -3,7 +3,6 @@ batches, padding, and heads that were repeated."""
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import re
 from collections.abc import Mapping
@@ -225,9 +224,7 @@ def stored_type(types: set[str]) -> str:
     return "float32" if wide <= {"float16", "bfloat16", "float32"} else "float64"
 
 
-def tokens_of(
-    place: str, mask: np.ndarray, index: int, batch: int, tokens: int
-) -> tuple[int, int]:
+def tokens_of(place: str, mask: np.ndarray, index: int, batch: int, tokens: int) -> tuple[int, int]:
     """First and end of the tokens that an attention mask [n] or [B, n] has 1 for."""
     row = mask[index] if mask.shape == (batch, tokens) else mask
     if row.shape != (tokens,) or (row is mask and batch > 1) or not np.isin(row, (0, 1)).all():

@@ -186,9 +186,7 @@ class Writer:
         if source is None:
             if self._args.tokens is None:
                 refuse_padding(place, rows["k"], rows["v"])
-            rows["k"], rows["v"] = one_of_equal_heads(
-                place, rows["k"], rows["v"], facts.kv_heads
-            )
+            rows["k"], rows["v"] = one_of_equal_heads(place, rows["k"], rows["v"], facts.kv_heads)
             if is_read:
                 self._keys[layer, index] = (rows["k"], rows["v"])
         k, v = (rows["k"], rows["v"]) if source is None else self._keys[source, index]
@@ -428,9 +426,7 @@ def one_length(sequence: str, tokens: dict[int, int], args: argparse.Namespace) 
         )
     count = next(iter(tokens.values()))
     if args.prompt_tokens is not None and args.prompt_tokens > count:
-        raise Fault(
-            f"--prompt-tokens {args.prompt_tokens}: sequence {sequence} has {count} tokens"
-        )
+        raise Fault(f"--prompt-tokens {args.prompt_tokens}: sequence {sequence} has {count} tokens")
     return count
 
 

@@ -79,11 +79,7 @@ def integer(least: int, most: int = LARGEST_WINDOW, even: bool = False) -> Calla
         above = is_whole and int(told) > most
         is_bounded = above or most < LARGEST_WINDOW
         bounds = f"from {least} to {most}" if is_bounded else f"at least {least}"
-        if (
-            not is_whole
-            or not least <= int(told) <= most
-            or (even and int(told) % 2)
-        ):
+        if not is_whole or not least <= int(told) <= most or (even and int(told) % 2):
             raise argparse.ArgumentTypeError(f"expected {kind} {bounds}, got {told}")
         return int(told)
 
@@ -113,9 +109,7 @@ is that of the other layers."""
 def parser(described: str | None) -> argparse.ArgumentParser:
     """The command line of import_arrays.py, which `described` says what it does."""
     p = argparse.ArgumentParser(
-        description=described,
-        epilog=BY_LAYER,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=described, epilog=BY_LAYER, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     p.add_argument("files", type=Path, nargs="+", help=SUFFIXES)
     p.add_argument("--out", type=Path, required=True, help="the dump to write (.h5)")

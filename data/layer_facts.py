@@ -102,9 +102,7 @@ class Said:
         shared = base is not None
         scale = self.of(layer, "scale", base.terms.scale if base else None, shared)
         if scale is None:
-            raise Fault(
-                "--scale is missing: what multiplies <q, k> as stored, usually 1 / sqrt(d)"
-            )
+            raise Fault("--scale is missing: what multiplies <q, k> as stored, usually 1 / sqrt(d)")
         terms = Terms(
             float(scale),
             self.of(layer, "sliding_window", base.terms.window if base else 0, shared),
@@ -243,8 +241,7 @@ def _frequencies(held: Held) -> np.ndarray:
     array = held[0][held[1]][0]
     if array.ndim != 1 or not 0 < len(array) <= 65536 or array.dtype.kind != "f":
         raise Fault(
-            f"{held[1]}: expected floating-point [d_rot / 2], got {array.dtype} "
-            f"{list(array.shape)}"
+            f"{held[1]}: expected floating-point [d_rot / 2], got {array.dtype} {list(array.shape)}"
         )
     frequencies = array.astype(np.float64)
     if not np.isfinite(frequencies).all():

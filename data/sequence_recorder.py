@@ -287,7 +287,6 @@ class Recorder:
                 "through transformers' AttentionInterface; leave them out with --layers"
             )
 
-
     def _check_terms(self, layer: int, ropes: dict[int, Rope | None]) -> None:
         """Refuses what a dump's reader refuses."""
         terms, owner = self._terms[layer], self._kv_layers[layer]

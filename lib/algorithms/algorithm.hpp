@@ -183,7 +183,7 @@ struct AlgorithmFacts {
   std::string title;   // one line
   std::string source;  // paper, equation or section
   std::vector<ExactlyOneOf> exactly_one_of;
-  std::string for_less_memory;  // without a parameter that takes {"memory": F}: what to change
+  std::string for_less_memory;      // without a parameter that takes {"memory": F}: what to change
   std::vector<DerivedKey> derived;  // every name that Algorithm::derived() can have
   ModelLimits limits;
   // Whether rows of the prompt can be scored: after extend() up to its token, and prepare() if it

@@ -5,9 +5,9 @@
 // around SnapKVPress; `heads: adaptive` is CriticalAdaKVPress).
 //   first_stage_ratio -> share, alpha_safeguard -> 0.2, epsilon -> epsilon, |W_O v|_1 -> nu
 // nu is a mean over the group: of the dump's wo_v_l1 (`norm: wo_l1`); value_l1 and value_l2 are
-// ablations that need only the values. Scores are means over the window's rows (`reduce: sum`, whose
-// sums are divided by their number before epsilon is added), or `reduce: max`.
-// The first stage keeps the k1 best scores of the tokens before the window,
+// ablations that need only the values. Scores are means over the window's rows (`reduce: sum`,
+// whose sums are divided by their number before epsilon is added), or `reduce: max`. The first
+// stage keeps the k1 best scores of the tokens before the window,
 //   first: whole   k1 = max(0, max(1, int(budget share)) - window), 0 with share 0: the window
 //                  counts as its best tokens
 //   first: middle  k1 = int((budget - window) share)

@@ -7,10 +7,10 @@
 // mean of c over the first tokens that go, and later (1 - smoothing) old + smoothing mean; those
 // with c at or above it are merged: a kept key or value becomes the mean of itself and of c times
 // those that are merged into it. Merged keys are attended to as they are, by scores as by answers.
-// Departures: eviction begins one row earlier than in the release; cosines are of one KV head (the release takes their mean over heads); of equal
-// cosines the lower token takes the other; of a key of length 0 they are 0. Not here:
-// the release's layers that keep everything, and its sizes by layer; sweeps select layers and
-// budgets.
+// Departures: eviction begins one row earlier than in the release; cosines are of one KV head (the
+// release takes their mean over heads); of equal cosines the lower token takes the other; of a key
+// of length 0 they are 0. Not here: the release's layers that keep everything, and its sizes by
+// layer; sweeps select layers and budgets.
 #include <algorithm>
 #include <cmath>
 #include <optional>

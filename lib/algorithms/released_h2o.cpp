@@ -50,7 +50,8 @@ void ReleasedH2o::attend(Index row) {
   }
   sketch_.clear();
   for (const std::int32_t token : attended_) sketch_.add(SketchRow::exact(token));
-  // The scores of every visible token are stored and read, those of masked ones too: they may return.
+  // The scores of every visible token are stored and read, those of masked ones too: they may
+  // return.
   const Index score_bits = 8 * kBookkeepingBytes * (row + 1 - lo) * shape_.heads_per_kv;
   sketch_.lookup = {.held_bits = score_bits, .read_bits = score_bits};
 }

@@ -246,10 +246,12 @@ AlgorithmDescription describe_subgen() {
        "for s slots"},
       {"predicted_rmse_normalizer",
        "root mean square of |tau - Z| / Z that Lemma 2's exact variance gives for t samples"},
-      {"epsilon_effective", "the epsilon of Theorem 1 for which t and s suffice; null: none, as without sampling v2"},
+      {"epsilon_effective",
+       "the epsilon of Theorem 1 for which t and s suffice; null: none, as without sampling v2"},
       {"vacuous",
        "whether the epsilon that was asked for promises nothing: `sampling` is not v2, a size was "
-       "capped at 256 n, the cell is not sublinear, or the answer 0 or the mean value has it at row "
+       "capped at 256 n, the cell is not sublinear, or the answer 0 or the mean value has it at "
+       "row "
        "n - 1 and some query head too"},
       {"sublinear", "whether m' (t + 1) + 2 s < 2 n: fewer vectors than the exact cache"},
       {"promised_epsilon_spectral",
@@ -268,7 +270,8 @@ AlgorithmDescription describe_subgen() {
       field("t", &P::t, "samples kept per cluster").at_least(1).at_most(1e6),
       field("s", &P::s, "slots of the matrix-product reservoir").at_least(1).at_most(1e8),
       field("epsilon", &P::epsilon,
-            "t and s as Theorem 1, proved for sampling v2, requires for this accuracy (failure 0.01 per "
+            "t and s as Theorem 1, proved for sampling v2, requires for this accuracy (failure "
+            "0.01 per "
             "query head)")
           .above(0)
           .at_most(1),

@@ -50,8 +50,8 @@ bool write_fully(int descriptor, std::string_view bytes);
 // then.
 void replace_file(const std::string& temporary, const std::string& path);
 
-// A name next to `path` for what is to replace it: PATH.xxxxxxxx.tmp, with random digits, so that two
-// programs that write the same file never write into one another's.
+// A name next to `path` for what is to replace it: PATH.xxxxxxxx.tmp, with random digits, so that
+// two programs that write the same file never write into one another's.
 std::string temporary_name(const std::string& path);
 
 // The name of the file that `temporary` was to replace, or nothing if it is not a temporary name.

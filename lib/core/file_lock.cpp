@@ -22,8 +22,7 @@ bool is_at(int descriptor, const std::string& path) {
 
 }  // namespace
 
-FileLock::FileLock(std::string path, After after)
-    : path_(std::move(path)), after_(after) {
+FileLock::FileLock(std::string path, After after) : path_(std::move(path)), after_(after) {
   do {
     file_.reset(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
     if (!file_.is_open()) throw IoError(write_error(path_, "write"));

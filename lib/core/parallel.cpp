@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "core/error.hpp"
-
 #include "core/stop.hpp"
 
 namespace kvbench::detail {
@@ -181,11 +180,13 @@ void require_stack() {
   double bytes = std::strtod(given, &unit);
   while (std::isspace(static_cast<unsigned char>(*unit)) != 0) ++unit;
   constexpr std::string_view kUnits = "bkmg";
-  const char letter = *unit == '\0' ? 'k' : static_cast<char>(std::tolower(static_cast<unsigned char>(*unit)));
-  for (std::size_t i = kUnits.find(letter); i != std::string_view::npos && i > 0; --i) bytes *= 1024.0;
+  const char letter =
+      *unit == '\0' ? 'k' : static_cast<char>(std::tolower(static_cast<unsigned char>(*unit)));
+  for (std::size_t i = kUnits.find(letter); i != std::string_view::npos && i > 0; --i)
+    bytes *= 1024.0;
   if (bytes >= kLeastStack) return;
-  throw InputError(std::string("OMP_STACKSIZE: a thread needs at least 512K of stack, got ") + given +
-                   "; unset it");
+  throw InputError(std::string("OMP_STACKSIZE: a thread needs at least 512K of stack, got ") +
+                   given + "; unset it");
 }
 
 // How many threads the system starts beside this one, at most `wanted`; they have ended on return.

@@ -17,8 +17,8 @@ constexpr std::string_view kBetweenWords = " \t\n'\"=,:;()[]{}";
 
 std::string portable_path(const std::string& path, const std::string& folder) {
   std::error_code error;
-  const fs::path here = folder.empty() ? fs::current_path(error)
-                                       : fs::absolute(folder, error).lexically_normal();
+  const fs::path here =
+      folder.empty() ? fs::current_path(error) : fs::absolute(folder, error).lexically_normal();
   const fs::path there = fs::path(path).lexically_normal();
   if (error || !there.is_absolute()) return path;
   const auto first_name = [](const fs::path& from) { return *std::next(from.begin()); };

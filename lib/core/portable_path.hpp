@@ -9,8 +9,8 @@ namespace kvbench {
 // share the root alone, and where it is not absolute.
 std::string portable_path(const std::string& path, const std::string& folder = "");
 
-// `text` with the last part alone of each path in it that is absolute or leads upwards (..), so that
-// it names neither a home nor its owner.
+// `text` with the last part alone of each path in it that is absolute or leads upwards (..), so
+// that it names neither a home nor its owner.
 std::string without_folders(const std::string& text);
 
 }  // namespace kvbench

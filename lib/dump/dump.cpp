@@ -31,7 +31,7 @@ struct Queries {
 struct OpenLayer {
   std::string sequence;
   int layer = -1;
-  std::optional<Tensor> k, v;  // no v where values lie in the keys
+  std::optional<Tensor> k, v;    // no v where values lie in the keys
   std::vector<Queries> queries;  // of the layer itself, then of its readers
   std::optional<Tensor> q_repeat, k_repeat;
 };
@@ -210,8 +210,8 @@ struct Dump::Impl {
         }
         if (layer.repeat) {
           data->repeat_queries.push_back(tensors.q_repeat->read(head, 0, layer.repeat_rows));
-          stream.repeat_queries.emplace_back(data->repeat_queries.back().data(),
-                                             layer.repeat_rows, layer.d);
+          stream.repeat_queries.emplace_back(data->repeat_queries.back().data(), layer.repeat_rows,
+                                             layer.d);
         }
       }
     }
@@ -324,8 +324,7 @@ std::string Dump::fingerprint() const { return impl_->read_whole(kHashedWhole).f
 
 std::vector<std::string> Dump::notes() const {
   constexpr std::uint64_t kSurveyed = std::uint64_t{1} << 26;  // read whole without a fingerprint
-  const ContentReading& content =
-      impl_->content ? *impl_->content : impl_->read_whole(kSurveyed);
+  const ContentReading& content = impl_->content ? *impl_->content : impl_->read_whole(kSurveyed);
   return survey_notes(impl_->info.path, content.layers);
 }
 

@@ -22,7 +22,7 @@ struct LayerInfo {
   Index query_rows = 0;  // Nq: queries of the last Nq positions
   Index d = 0;
   Index dv = 0;
-  std::string dtype;   // of k: "float16", "bfloat16", "float32" or "float64"
+  std::string dtype;  // of k: "float16", "bfloat16", "float32" or "float64"
   ElementType coarsest = ElementType::kFloat64;  // the largest roundoff among q, k and v
   ElementType out_type = ElementType::kFloat64;
   double scale = 1.0;  // multiplies <q, k>
@@ -45,7 +45,7 @@ struct LayerInfo {
   std::optional<int> kv_layer;
   std::vector<int> readers;
   Index further_query_heads = 0;
-  Index repeat_rows = 0;             // of q_repeat and k_repeat, 0 = not stored
+  Index repeat_rows = 0;                     // of q_repeat and k_repeat, 0 = not stored
   std::shared_ptr<const RepeatPass> repeat;  // the sequence's, if they are stored
 };
 
@@ -110,8 +110,9 @@ class Dump {
   const DumpInfo& info() const;
 
   // Reads one KV head: keys, values and the queries of its group, first `tokens` positions (0 =
-  // all). NaN and infinity throw InputError naming dataset, head and token. Holds nothing else. Of a
-  // layer that others read: with the queries of all; of one that reads another: with its own alone.
+  // all). NaN and infinity throw InputError naming dataset, head and token. Holds nothing else. Of
+  // a layer that others read: with the queries of all; of one that reads another: with its own
+  // alone.
   std::unique_ptr<StreamData> read_stream(const std::string& sequence, int layer, int kv_head,
                                           Index tokens = 0) const;
 

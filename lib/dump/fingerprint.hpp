@@ -19,16 +19,15 @@ inline constexpr std::uint64_t kHashedWhole = std::uint64_t{1} << 30;
 // text, the shapes and element types, and the tensors as stored (after filters, so chunks and
 // compression do not matter, nor whether a tensor is virtual; path and time do not either). With
 // `hashed_whole` bytes of tensors or more: evenly spaced blocks of rows of every head, a quarter of
-// `hashed_whole` in all. Equal heads and zero tokens that samples show are looked for in all tokens. Throws InputError
-// for unreadable or non-finite elements met on the way.
+// `hashed_whole` in all. Equal heads and zero tokens that samples show are looked for in all
+// tokens. Throws InputError for unreadable or non-finite elements met on the way.
 struct ContentReading {
   std::string fingerprint;
   std::uint64_t hashed_whole = 0;   // as given
   bool sampled = false;             // whether it is of samples
   std::vector<LayerSurvey> layers;  // that have keys and values
 };
-ContentReading read_content(const DumpFile& file, const DumpInfo& info,
-                            std::uint64_t hashed_whole);
+ContentReading read_content(const DumpFile& file, const DumpInfo& info, std::uint64_t hashed_whole);
 
 // Reads what the fingerprint is made of but the elements of tensors.
 // The same errors.

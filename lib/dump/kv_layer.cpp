@@ -40,7 +40,8 @@ void join_kv_layers(ErrorList& errors, const std::string& location, SequenceInfo
         std::find_if(sequence.layers.begin(), sequence.layers.end(),
                      [&](const LayerInfo& layer) { return layer.index == *reader.kv_layer; });
     if (found == sequence.layers.end()) {
-      add(errors, place, "attribute kv_layer is {}, and the sequence has no such layer; dump it, too",
+      add(errors, place,
+          "attribute kv_layer is {}, and the sequence has no such layer; dump it, too",
           *reader.kv_layer);
       continue;
     }
@@ -72,7 +73,8 @@ void join_kv_layers(ErrorList& errors, const std::string& location, SequenceInfo
     }
     if (read.repeat_rows > 0) {
       add(errors, place,
-          "reads the keys of layer {}, which has a pass that repeats the prompt; leave q_repeat and "
+          "reads the keys of layer {}, which has a pass that repeats the prompt; leave q_repeat "
+          "and "
           "k_repeat out, or this layer",
           read.index);
       continue;

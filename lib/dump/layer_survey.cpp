@@ -42,12 +42,11 @@ std::vector<std::string> survey_notes(const std::string& path,
     if (layer.all_zero()) continue;
     const std::size_t different = layer.different_heads();
     if (different < layer.heads.size()) {
-      repeated.add(layer,
-                   fmt::format("{} KV heads are copies of {}: memory is {:.3g} times the "
-                               "model's; capture k and v before repeat_kv",
-                               layer.heads.size(), different,
-                               static_cast<double>(layer.heads.size()) /
-                                   static_cast<double>(different)));
+      repeated.add(layer, fmt::format("{} KV heads are copies of {}: memory is {:.3g} times the "
+                                      "model's; capture k and v before repeat_kv",
+                                      layer.heads.size(), different,
+                                      static_cast<double>(layer.heads.size()) /
+                                          static_cast<double>(different)));
     }
     if (layer.zero_tail() > 0) {
       zeros.add(layer,

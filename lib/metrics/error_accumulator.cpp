@@ -30,7 +30,8 @@ ErrorAccumulator::ErrorAccumulator(const Stream& stream, const Reference& refere
 
 Index ErrorAccumulator::Column::overflows() const {
   if (!has_meaning) return 0;
-  return std::count_if(values.begin(), values.end(), [](double value) { return std::isinf(value); });
+  return std::count_if(values.begin(), values.end(),
+                       [](double value) { return std::isinf(value); });
 }
 
 ScoredAnswer ErrorAccumulator::scored(Index r, int g, const Answer& answer) {
@@ -137,8 +138,7 @@ std::vector<double> ErrorAccumulator::last_values(const Metric& metric) const {
 CellMetrics ErrorAccumulator::metrics(const StoredErrors& stored,
                                       std::vector<Overflow>* overflows) const {
   const auto queries = static_cast<Index>(reference_.exact.max_logit.size());
-  const StackedAnswers stacked{
-      {difference_.data(), queries, stream_.shape.dv}, reference_, stored};
+  const StackedAnswers stacked{{difference_.data(), queries, stream_.shape.dv}, reference_, stored};
   std::vector<MetricValue> numbers;
   auto column = columns_.begin();
   for (const Metric& metric : all_metrics()) {

@@ -22,8 +22,8 @@ class ErrorAccumulator {
   // `overflows`, unless null, gets the metrics that overflowed, in the order of the table.
   CellMetrics metrics(const StoredErrors& stored = {},
                       std::vector<Overflow>* overflows = nullptr) const;
-  // The values of a metric that has `last` at row n - 1, by query head, NaN where undefined; none if
-  // that row is not scored.
+  // The values of a metric that has `last` at row n - 1, by query head, NaN where undefined; none
+  // if that row is not scored.
   std::vector<double> last_values(const Metric& metric) const;
   RowValues row_values() const;
   // Z - A [R * G, dv], which is given away: called last, once.

@@ -71,7 +71,8 @@ double half_heads(std::span<const double> head_errors) {
   double largest = 0.0;
   for (const double error : head_errors) largest = std::max(largest, error);
   for (const double error : head_errors) {
-    const double share = largest > 0.0 && !NormSum::is_safe(largest * largest) ? error / largest : error;
+    const double share =
+        largest > 0.0 && !NormSum::is_safe(largest * largest) ? error / largest : error;
     squares.push_back(share * share);
   }
   std::sort(squares.begin(), squares.end(), std::greater<>());

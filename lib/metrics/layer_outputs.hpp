@@ -26,8 +26,7 @@ class LayerOutputs {
 
   // Of a setting all of whose heads were added. `residual`: per scored row
   // ||x||, none where it is not known.
-  LayerErrors errors(std::size_t setting,
-                     const std::vector<std::optional<double>>& residual) const;
+  LayerErrors errors(std::size_t setting, const std::vector<std::optional<double>>& residual) const;
 
   // Bytes that are held for these numbers of rows, heads and settings, products of `threads`
   // threads included.

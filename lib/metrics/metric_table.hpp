@@ -16,8 +16,8 @@
 namespace kvbench {
 
 // One answer beside the exact one, at one row and query head. Sums are scaled as in Answer, by
-// exp(-max_logit of the reference). What several metrics need is computed once. The answer is finite;
-// its sums and norms are infinite where they exceed the largest double.
+// exp(-max_logit of the reference). What several metrics need is computed once. The answer is
+// finite; its sums and norms are infinite where they exceed the largest double.
 struct ScoredAnswer {
   const Answer& answer;        // z, N^, tau, ..
   const double* exact_output;  // [dv] a

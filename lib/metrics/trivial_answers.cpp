@@ -95,8 +95,8 @@ TrivialAnswers trivial_answers(const Stream& stream, const Reference& reference)
   VisibleSum sum(stream);
   const ErrorAccumulator mean_value =
       scored(stream, reference, [&](Index row, std::vector<double>& z) {
-        const double count = static_cast<double>(stream.shape.visible_end(row) -
-                                                 stream.shape.first_visible(row));
+        const double count =
+            static_cast<double>(stream.shape.visible_end(row) - stream.shape.first_visible(row));
         const std::vector<double>& total = sum.at(row);
         for (std::size_t k = 0; k < z.size(); ++k) z[k] = total[k] / count;
       });

@@ -128,7 +128,7 @@ struct CellResult {
   MemoryReport memory;
   TrafficReport traffic;
   Counters counters;
-  Index undefined_rows = 0;  // rows x query heads left out of at least one metric
+  Index undefined_rows = 0;         // rows x query heads left out of at least one metric
   std::vector<Overflow> overflows;  // metrics that are null because of it
   double seconds = 0.0;
   std::optional<RowValues> row_values;

@@ -26,7 +26,6 @@ constexpr std::chrono::milliseconds kSyncAfter{800};
 constexpr const char* kOtherSweep =
     "choose another --out, discard them by --fresh, or keep both in this folder by --add";
 
-
 Json header_of(const Plan& plan, const Journal::Options& options) {
   Json header = {{"kind", kJournalKind},
                  {"schema_version", kJournalSchema},
@@ -187,10 +186,9 @@ void Journal::open_or_create(const std::string& folder, const Plan& plan, const 
   plan_changed_ = !before.is_object() || before.value("hash", Json()) != plan.hash;
   if (plan_changed_ && !may_replace) {
     if (finished_elsewhere.size() > 0) {
-      throw InputError(fmt::format("{}: has {} finished cells of another sweep, {}; {}", folder,
-                                   finished_elsewhere.size(),
-                                   shortened(to_line(scan.header.value("name", Json()))),
-                                   kOtherSweep));
+      throw InputError(fmt::format(
+          "{}: has {} finished cells of another sweep, {}; {}", folder, finished_elsewhere.size(),
+          shortened(to_line(scan.header.value("name", Json()))), kOtherSweep));
     }
     refuse_other_results(folder + "/results.json", plan, kOtherSweep);
   }

@@ -21,10 +21,10 @@
 
 namespace kvbench {
 
-// The journal of one output folder, open for one run. A folder belongs to one sweep, which may grow:
-// a run is refused if the folder has finished cells that its plan lacks, unless `add` is set. A cell
-// is known by its id alone, so the journal serves every cell that both plans describe; its header is
-// brought up to date then. Lines are never taken away, only a torn last one is cut off.
+// The journal of one output folder, open for one run. A folder belongs to one sweep, which may
+// grow: a run is refused if the folder has finished cells that its plan lacks, unless `add` is set.
+// A cell is known by its id alone, so the journal serves every cell that both plans describe; its
+// header is brought up to date then. Lines are never taken away, only a torn last one is cut off.
 //
 // A line is written at once in one write(2) and reaches the disk at most one second later.
 class Journal : public CellRecords {

@@ -96,7 +96,8 @@ bool is_layer_record_of(const Json& record, const Plan& plan, const PlannedLayer
     if (!all_tokens) return false;
     evidence.erase("lost");
   }
-  for (const Json& numbers : {part("errors"), part("counters"), part("timing"), part("overflowed"), evidence}) {
+  for (const Json& numbers :
+       {part("errors"), part("counters"), part("timing"), part("overflowed"), evidence}) {
     if (!numbers_or_nothing(numbers) || is_negative(numbers)) return false;
   }
   return holds_numbers(part("memory")) && !is_negative(part("memory"));

@@ -92,8 +92,8 @@ std::string keep_other_results(const std::string& path, const Plan& plan) {
     return "";
   }
   if (hash.empty() || hash == plan.hash) return "";
-  const std::string kept =
-      fmt::format("{}-{}.json", fs::path(path).replace_extension().string(), hash.substr(0, kDigits));
+  const std::string kept = fmt::format("{}-{}.json", fs::path(path).replace_extension().string(),
+                                       hash.substr(0, kDigits));
   fs::rename(path, kept, error);
   if (error) throw IoError(write_error(kept, "write", error.value()));
   return kept;

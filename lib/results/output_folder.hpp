@@ -25,8 +25,8 @@ std::unique_ptr<FileLock> lock_written_file(const std::string& file, bool may_go
 // lose.
 void refuse_other_results(const std::string& path, const Plan& plan, const std::string& remedy);
 
-// Keeps the results file at `path`, if it is of another plan, as NAME-HASH.json next to it, HASH the
-// first digits of that plan's hash; returns that name, or nothing.
+// Keeps the results file at `path`, if it is of another plan, as NAME-HASH.json next to it, HASH
+// the first digits of that plan's hash; returns that name, or nothing.
 std::string keep_other_results(const std::string& path, const Plan& plan);
 
 }  // namespace kvbench

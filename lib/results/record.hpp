@@ -10,10 +10,9 @@
 
 namespace kvbench {
 
-// Undefined metrics are null, and so are those that overflowed, which `overflowed` names. A number of
-// `memory` that is not finite makes the record `failed` with its name as reason; derived values that
-// overflow are null.
-// `repro`: the command that computes this cell alone.
+// Undefined metrics are null, and so are those that overflowed, which `overflowed` names. A number
+// of `memory` that is not finite makes the record `failed` with its name as reason; derived values
+// that overflow are null. `repro`: the command that computes this cell alone.
 Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& result,
                  const std::string& repro);
 

@@ -67,8 +67,8 @@ bool is_record_of(const Json& record, const Plan& plan, const PlannedCell& cell)
          !is_negative(part("traffic")) && numbers_or_nothing(part("mass")) &&
          numbers_or_nothing(part("trivial")) && !is_negative(part("trivial")) &&
          numbers_or_nothing(part("counters")) && numbers_or_nothing(part("timing")) &&
-         numbers_or_nothing(part("overflowed")) &&
-         (derived.is_object() || derived.is_null()) && (clusters.is_object() || clusters.is_null());
+         numbers_or_nothing(part("overflowed")) && (derived.is_object() || derived.is_null()) &&
+         (clusters.is_object() || clusters.is_null());
 }
 
 }  // namespace kvbench

@@ -26,14 +26,16 @@ ElementType output_type(const Dump& dump, const std::string& sequence, const Lay
   for (int head = 0; head < static_cast<int>(layer.query_heads) && !holds.empty(); ++head) {
     const std::vector<double> out = dump.read_out(sequence, layer.index, head);
     std::erase_if(holds, [&](ElementType type) {
-      return std::any_of(out.begin(), out.end(), [&](double x) { return rounded_to(type, x) != x; });
+      return std::any_of(out.begin(), out.end(),
+                         [&](double x) { return rounded_to(type, x) != x; });
     });
   }
   return holds.empty() ? layer.out_type : holds.front();
 }
 
-// Least squares of out - z = ratio_of_norms z + ratio D, D being the derivative of z by the logarithm
-// of the scale; rows weigh by their norm. The first term takes rounding that is not to nearest.
+// Least squares of out - z = ratio_of_norms z + ratio D, D being the derivative of z by the
+// logarithm of the scale; rows weigh by their norm. The first term takes rounding that is not to
+// nearest.
 class ScaleFit {
  public:
   void add(const double* out, const double* z, const double* derivative, Index count) {
@@ -101,8 +103,7 @@ class StoredHead {
       const auto [difference, allowed] = distance(out, z, place);
       found.excess = larger_difference(found.excess, excess(difference, allowed));
       const bool vanished = norm_of(out) == 0.0 && difference <= allowed;
-      found.most =
-          larger_difference(found.most, vanished ? 0.0 : relative_difference(z, out, dv_));
+      found.most = larger_difference(found.most, vanished ? 0.0 : relative_difference(z, out, dv_));
     });
   }
 

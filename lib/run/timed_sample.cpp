@@ -169,7 +169,8 @@ class Sampler {
     return chosen;
   }
 
-  // The first part of the head's stream; of one whose first queries are not stored all is read, once.
+  // The first part of the head's stream; of one whose first queries are not stored all is read,
+  // once.
   const Stream& read(const ShortReplay& cut) {
     const bool reads_all = group_.shape.first_query > 0;
     if (!reads_all || !data_) {

@@ -25,11 +25,10 @@ void PendingAnswer::set_sums(double shift, const TokenSums& sums) {
   if (exact_denominator && !std::isnormal(from_exact)) answer.empty_denominator = false;
   answer.normalizer =
       exact_denominator && !std::isnormal(from_exact) ? z : scaled(tau, to_exact, log_to_exact);
-  answer.numerator_mass = exact_numerator && !std::isnormal(from_exact)
-                              ? 1.0
-                              : scaled(exact_numerator ? exact_sum : sums.num, to_exact,
-                                       log_to_exact) /
-                                    z;
+  answer.numerator_mass =
+      exact_numerator && !std::isnormal(from_exact)
+          ? 1.0
+          : scaled(exact_numerator ? exact_sum : sums.num, to_exact, log_to_exact) / z;
   answer.denominator_mass = answer.normalizer / z;
   if (exact_numerator) {
     answer.kept_mass = 1.0;

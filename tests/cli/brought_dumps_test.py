@@ -83,7 +83,8 @@ class Rounding(Brought):
             for tokens, d, spread in ((64, 16, 1), (64, 2, 1), (8, 4, 1), (1024, 64, 1),
                                       (1024, 64, 0.1), (256, 16, 6)):
                 with self.subTest(dtype=dtype, tokens=tokens, d=d, spread=spread):
-                    def told(factor):
+                    def told(factor, case=(dtype, tokens, d, spread)):
+                        dtype, tokens, d, spread = case
                         return self.validated(self.stored(
                             dtype, tokens, d, factor * d**-0.5, min(32, tokens), spread))
                     done = told(1)
@@ -124,8 +125,8 @@ class Rounding(Brought):
 
 
 class SharedCaches(Brought):
-    METHODS = [{"algorithm": "h2o", "params": {"budget": 24}},
-               {"algorithm": "snapkv", "params": {"budget": 24}}, {"algorithm": "exact"}]
+    METHODS = ({"algorithm": "h2o", "params": {"budget": 24}},
+               {"algorithm": "snapkv", "params": {"budget": 24}}, {"algorithm": "exact"})
 
     def setUp(self):
         super().setUp()

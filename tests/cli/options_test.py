@@ -2,6 +2,7 @@
 
 import json
 import unittest
+from types import MappingProxyType
 
 from program import BAD_INPUT, DONE, Folder, kvbench
 
@@ -121,7 +122,7 @@ class Options(Folder):
 class Memory(Folder):
     # 48 of 96 tokens are the prompt, of 32 bytes each; a kept token of the middle stores two
     # weights of 4 bytes: (48 + 48 / 2^T) * 32 + 8 * 48 / 2^T of 3072 bytes.
-    FRACTIONS = {1: 0.8125, 2: 0.65625, 3: 0.578125, 6: 0.5}
+    FRACTIONS = MappingProxyType({1: 0.8125, 2: 0.65625, 3: 0.578125, 6: 0.5})
 
     def test_halvings_solved_for_memory(self):
         asked = {0.9: 1, 0.65625: 2, 0.65: 3, 0.5: 6}

@@ -204,9 +204,8 @@ TEST_CASE("nothing in common is a fault that names what keeps them apart") {
     return messages_of([&] { compared({a}, {b}); }).at(0);
   };
   CHECK(message({.seed = 1, .dump = "f2"}, {}).find("share no dump, seed") != std::string::npos);
-  const auto crossed = messages_of([] {
-    compared({{}, {.layer = 1, .seed = 1}}, {{.layer = 1}, {.seed = 1}});
-  });
+  const auto crossed =
+      messages_of([] { compared({{}, {.layer = 1, .seed = 1}}, {{.layer = 1}, {.seed = 1}}); });
   CHECK(crossed.at(0).find("no combination") != std::string::npos);
 }
 

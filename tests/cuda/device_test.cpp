@@ -68,7 +68,7 @@ TEST_CASE("calls of several threads do not disturb each other") {
   CHECK(right.load() == 40);
 }
 
-}  // namespace kvbench::test
+}  // namespace device_test
 
 int main(int argc, char** argv) {
   constexpr int kSkipped = 77;
@@ -80,4 +80,4 @@ int main(int argc, char** argv) {
   return context.run();
 }
 
-}  // namespace device_test
+}  // namespace kvbench::test

@@ -70,7 +70,7 @@ class Layouts(Importer):
 class FactsPerLayer(Layouts):
     def two(self, one=None, other=None, **terms):
         one, other = one or proved(arrays()), other or proved(arrays(seed=1))
-        return {f"{l}/{name}": array for l, held in ((0, one), (1, other))
+        return {f"{layer}/{name}": array for layer, held in ((0, one), (1, other))
                 for name, array in held.items()}
 
     def test_each_layer_has_its_rotation(self):

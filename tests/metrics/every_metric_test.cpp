@@ -119,7 +119,8 @@ TEST_CASE("every metric survives logits of 300 and of 1e4") {
   }
 }
 
-TEST_CASE("the last-row metrics are the largest over query heads at row n - 1, and absent without it") {
+TEST_CASE(
+    "the last-row metrics are the largest over query heads at row n - 1, and absent without it") {
   const auto owned = make_stream({.tokens = 20, .d = 4, .dv = 4, .heads_per_kv = 2});
   const auto with = compare(owned->stream, 10, SketchKind::kEviction, {12, 19});
   REQUIRE(with.result.metrics["errors.epsilon_spectral.last"]);

@@ -139,8 +139,7 @@ TEST_CASE("sums that fit are exact although their shift does not") {
 
 TEST_CASE("values of any size have the same relative errors") {
   const auto made = [](double scale) {
-    auto owned =
-        make_stream({.tokens = 12, .d = 3, .dv = 4, .heads_per_kv = 2, .query_size = 2});
+    auto owned = make_stream({.tokens = 12, .d = 3, .dv = 4, .heads_per_kv = 2, .query_size = 2});
     for (double& value : owned->values) value *= scale;
     return owned;
   };

@@ -134,10 +134,10 @@ class Named(unittest.TestCase):
                 return kb.Kept(np.arange(self.budget))
 
         dump = Path(__file__).resolve().parents[2] / "data/clusterable.h5"
-        with tempfile.TemporaryDirectory() as folder:
-            with self.assertRaisesRegex(kb.Error, r"give methods=\[KeepsFirst\]"):
-                kb.run({"dumps": [dump], "algorithms": [{"algorithm": "keeps_first"}]},
-                       out=Path(folder) / "a", quiet=True)
+        with tempfile.TemporaryDirectory() as folder, \
+                self.assertRaisesRegex(kb.Error, r"give methods=\[KeepsFirst\]"):
+            kb.run({"dumps": [dump], "algorithms": [{"algorithm": "keeps_first"}]},
+                   out=Path(folder) / "a", quiet=True)
 
     def test_a_dataclass_is_a_method(self):
         @kb.method

@@ -33,8 +33,7 @@ bool is_vacuous(const Stream& stream, const Given& given, const std::vector<Inde
 // 4000 tokens of two keys; one in eight has the key that the query looks for, and the value 1, the
 // others the value 0. So a is 1 to within 1e-8, ||p|| ||V|| = 1, and the mean value is 1/8: epsilon
 // of the answer 0 is 1, that of the mean 7/8.
-std::unique_ptr<OwnedStream> one_in_eight(
-    const std::vector<Rows>& queries = {Rows(4000, {20.0})}) {
+std::unique_ptr<OwnedStream> one_in_eight(const std::vector<Rows>& queries = {Rows(4000, {20.0})}) {
   Rows keys;
   Rows values;
   for (int j = 0; j < 4000; ++j) {
@@ -89,7 +88,8 @@ TEST_CASE("draws that the theorem is not proved for promise nothing, and say so"
     const Derived derived = derived_of(owned->stream, given, {3999});
     int said = 0;
     for (const auto& [name, value] : derived) {
-      if (name == "promised_epsilon_spectral") CHECK(std::isnan(std::get<double>(value)) == !proved);
+      if (name == "promised_epsilon_spectral")
+        CHECK(std::isnan(std::get<double>(value)) == !proved);
       if (name == "epsilon_effective") CHECK(std::isnan(std::get<double>(value)) == !proved);
       if (name == "no_promise") ++said;
     }

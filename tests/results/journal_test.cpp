@@ -25,7 +25,8 @@ struct Output {
     return cell_record(plan, plan.cells[cell], made_result(error), "again");
   }
   std::unique_ptr<Journal> open(const std::string& run = "1", bool fresh = false) const {
-    return std::make_unique<Journal>(out, plan, Json{{"run", run}}, Journal::Options{.fresh = fresh, .shard = ""});
+    return std::make_unique<Journal>(out, plan, Json{{"run", run}},
+                                     Journal::Options{.fresh = fresh, .shard = ""});
   }
   // A journal with the records of the first cells.
   void write(std::size_t cells) const {
@@ -227,11 +228,12 @@ TEST_CASE_FIXTURE(Output, "a plan that lacks finished cells of the folder is ref
   write(12);
   const std::string before = read_text(path);
   const Plan narrower = made_plan(folder, "\"seeds\": [7]");
-  CHECK_THROWS_WITH_AS(Journal(out, narrower, Json(), {}),
-                       doctest::Contains("finished cells of another sweep, \"quick\"; choose another "
-                                         "--out, discard them by --fresh, or keep both in this "
-                                         "folder by --add"),
-                       InputError);
+  CHECK_THROWS_WITH_AS(
+      Journal(out, narrower, Json(), {}),
+      doctest::Contains("finished cells of another sweep, \"quick\"; choose another "
+                        "--out, discard them by --fresh, or keep both in this "
+                        "folder by --add"),
+      InputError);
   CHECK(read_text(path) == before);
   CHECK(Journal(out, narrower, Json(), {.add = true, .shard = ""}).plan_changed());
   CHECK(open()->reused_cells() == 12);  // the wider plan has every cell of the folder

@@ -30,9 +30,7 @@ TEST_CASE("a budget of more tokens than there are is noted once for its label") 
 }
 
 TEST_CASE("budgets that are parts, and methods without one, have no note") {
-  CHECK(notes_of(entry("window", R"("budget": 0.5)") + ", " +
-                 entry("exact", ""))
-            .empty());
+  CHECK(notes_of(entry("window", R"("budget": 0.5)") + ", " + entry("exact", "")).empty());
 }
 
 }  // namespace budget_notes_test

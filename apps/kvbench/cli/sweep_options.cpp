@@ -143,7 +143,8 @@ std::string name_of(const json& sweep, const std::vector<std::string>& algorithm
   }
   parts.insert(parts.end(), params.begin(), params.end());
   for (const auto& [key, value] : sweep.items()) {
-    if (key == "schema_version" || key == "dumps" || key == "algorithms" || key == "seeds") continue;
+    if (key == "schema_version" || key == "dumps" || key == "algorithms" || key == "seeds")
+      continue;
     parts.push_back(key + "-" + text_of(value));
   }
   for (const std::string& set : options.all_sets()) {

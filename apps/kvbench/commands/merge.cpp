@@ -212,9 +212,8 @@ class Target {
     if (error) {
       throw IoError(write_error(folder_.string(), "create the output folder", error.value()));
     }
-    file_ = lock_written_file(out, no_lock, [&] {
-      log_text("kvbench: another merge writes {}; waiting for it\n", out);
-    });
+    file_ = lock_written_file(
+        out, no_lock, [&] { log_text("kvbench: another merge writes {}; waiting for it\n", out); });
     // Runs lock their folder; others than those of runs stay without that lock's file.
     if (fs::exists(folder_ / "journal.jsonl", error)) run_ = lock_run_folder(folder_, no_lock);
     remove_unfinished(out);
@@ -310,9 +309,10 @@ Command add_merge(CLI::App& app, const std::vector<AlgorithmDescription>& algori
       ->type_name("FILE")
       ->required();
   add_memory_limit(*command, options->memory_limit);
-  command->add_flag("--no-lock", options->no_lock,
-                    "Go on where the file system of FILE cannot lock files; you must then make sure "
-                    "that no other merge or run writes there");
+  command->add_flag(
+      "--no-lock", options->no_lock,
+      "Go on where the file system of FILE cannot lock files; you must then make sure "
+      "that no other merge or run writes there");
   command->footer(kMergeFooter);
   return {command, [options] { return merge(*options); }};
 }

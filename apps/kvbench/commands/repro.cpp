@@ -47,8 +47,8 @@ std::string python_repro_of(const SweepOptions& options, const std::string& conf
                             const PlannedCell& cell, const std::vector<std::string>& ids,
                             const std::string& out) {
   const std::string only = ids.size() == 1 ? quoted(ids.front()) : nlohmann::json(ids).dump();
-  std::string call = fmt::format("kb.run({}, out=\"{}\", only={}, methods=[{}]", quoted(config), out,
-                                 only, cell.algorithm->title);
+  std::string call = fmt::format("kb.run({}, out=\"{}\", only={}, methods=[{}]", quoted(config),
+                                 out, only, cell.algorithm->title);
   if (options.has_file() && !options.all_sets().empty()) {
     call += ", sets=" + nlohmann::json(options.all_sets()).dump();
   }
@@ -56,7 +56,8 @@ std::string python_repro_of(const SweepOptions& options, const std::string& conf
   return call + ")";
 }
 
-// `ids`: of cells that differ from `cell` at most in the KV head. `id`: what the folder is named by.
+// `ids`: of cells that differ from `cell` at most in the KV head. `id`: what the folder is named
+// by.
 std::string repro(const SweepOptions& options, const std::string& folder, const PlannedCell& cell,
                   const std::vector<std::string>& ids, const std::string& id) {
   constexpr std::size_t kDigits = 8;

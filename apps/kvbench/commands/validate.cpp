@@ -125,9 +125,9 @@ int validate_dump(const ValidateOptions& options) {
   }
   log_uncompared(found, options.dump);
   log_notes(dump.notes());
-  const std::string allowed =
-      options.tolerance ? fmt::format("the tolerance {:g}", *options.tolerance)
-                        : fmt::format("the rounding of {}", element_name(found.type));
+  const std::string allowed = options.tolerance
+                                  ? fmt::format("the tolerance {:g}", *options.tolerance)
+                                  : fmt::format("the rounding of {}", element_name(found.type));
   if (found.agrees) {
     log_text("{}: ok, largest relative difference {:.3e} (within {})\n", options.dump, found.most,
              allowed);
@@ -139,9 +139,10 @@ int validate_dump(const ValidateOptions& options) {
         "sliding_window, logit_softcap, sinks, mask, head order and rotation, and the scale\n",
         options.dump, found.most, allowed);
   } else {
-    log_text("{}: largest relative difference {:.3e}: the scale is not that of out; store the one "
-             "that fits (sequence/layer {})\n",
-             options.dump, found.most, fmt::join(found.scales, "; "));
+    log_text(
+        "{}: largest relative difference {:.3e}: the scale is not that of out; store the one "
+        "that fits (sequence/layer {})\n",
+        options.dump, found.most, fmt::join(found.scales, "; "));
   }
   return kExitViolation;
 }

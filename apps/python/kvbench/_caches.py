@@ -171,9 +171,9 @@ class Cache:
             raise Error(
                 'token: decoded tokens are kept already; leave them out or give decode="given"'
             )
-        for name, number in (("layer", layer), ("head", head), ("prompt_tokens", prompt_tokens)):
-            if number < 0:
-                raise Error(f"{name}: must not be negative, got {number}")
+        for name, given in (("layer", layer), ("head", head), ("prompt_tokens", prompt_tokens)):
+            if given < 0:
+                raise Error(f"{name}: must not be negative, got {given}")
         attributes: dict[str, Any] = {"prompt_tokens": np.int64(prompt_tokens), "decode": decode}
         for name, count in (
             ("key_bytes", key_bytes),

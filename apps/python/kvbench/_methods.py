@@ -182,7 +182,7 @@ def _code_text(code: CodeType) -> str:
 def _is_generated(member: Any) -> bool:
     """Whether a function is one that dataclasses made: no file has its text."""
     code = getattr(inspect.unwrap(member), "__code__", None) if callable(member) else None
-    return code is not None and code.co_filename == "<string>" or not callable(member)
+    return (code is not None and code.co_filename == "<string>") or not callable(member)
 
 
 def _source_hash(cls: type) -> str:

@@ -180,7 +180,7 @@ def run(
     except _core.Error as error:
         unknown = re.search(r"unknown algorithm (\w+)", str(error))
         names = classes_called(unknown[1]) if unknown else ""
-        if not names:
+        if not unknown or not names:
             raise
         raise _core.Error(
             f"kvbench.run: {unknown[1]} is a method of this program; give methods=[{names}]"
