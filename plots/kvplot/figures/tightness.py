@@ -164,5 +164,6 @@ def draw(inputs: Namespace) -> Figure:
         "Largest error over query heads at the last row, over the theorem's scale (SubGen: "
         "spectral norm of V; BalanceKV: Frobenius norm, the constant of its O taken as 1), "
         "median over seeds and 1 to 99 %, against what the sizes promise. Grey: an answer that "
-        f"needs no method keeps the promise too. Promises above {LARGEST:g} stand there. {facts(results)}",
+        f"needs no method keeps the promise too. Promises above {LARGEST:g} are drawn there. "
+        f"{facts(results)}",
     )
