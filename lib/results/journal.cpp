@@ -35,6 +35,9 @@ Json header_of(const Plan& plan, const Journal::Options& options) {
   if (options.anonymous) header["anonymous"] = true;
   const Json document = plan_document(plan);
   for (const auto& part : document.items()) header[part.key()] = part.value();
+  for (const PlannedDump& dump : plan.dumps) {
+    if (!dump.state.empty()) header["dump_states"][dump.fingerprint] = dump.state;
+  }
   return header;
 }
 
@@ -82,6 +85,28 @@ Json earlier_dumps(const Json& header, const Plan& plan) {
   return earlier;
 }
 
+// By fingerprint, of dumps whose fingerprint is of samples.
+Json dump_states(const Json& header) {
+  Json states = header.value("dump_states", Json());
+  return states.is_object() ? states : Json::object();
+}
+
+// Samples do not show every change of a file; its size and time do.
+std::string changed_beside_samples(const PlannedDump& dump, const std::string& before,
+                                   const std::string& path) {
+  std::string remedy = "restore it";
+  const std::size_t size = before.find(" bytes, ");
+  if (size != std::string::npos &&
+      before.substr(0, size + 8) == dump.state.substr(0, size + 8)) {
+    remedy += fmt::format(", give a copy of the same bytes its time by `touch -d @{} FILE`",
+                          shortened(before.substr(size + 8)));
+  }
+  return fmt::format(
+      "{}: was written or copied since {} was started ({}, was {}), and its fingerprint is of "
+      "samples; {}, choose another --out, or pass --fresh to discard existing cells",
+      dump.path, path, dump.state, shortened(before), remedy);
+}
+
 // The same file with other content: its finished cells are of no use, and going on would mix two
 // dumps in one folder.
 void refuse_changed_dumps(const Json& header, const Plan& plan, const std::string& path) {
@@ -99,6 +124,12 @@ void refuse_changed_dumps(const Json& header, const Plan& plan, const std::strin
                  "); restore it, choose another --out, or pass --fresh to discard existing "
                  "cells");
     }
+  }
+  const Json states = dump_states(header);
+  for (const PlannedDump& dump : plan.dumps) {
+    const Json before = states.value(dump.fingerprint, Json());
+    if (dump.state.empty() || !before.is_string() || before == dump.state) continue;
+    errors.add(changed_beside_samples(dump, before.get<std::string>(), path));
   }
   errors.throw_if_any();
 }
@@ -198,6 +229,10 @@ void Journal::open_or_create(const std::string& folder, const Plan& plan, const 
   Json header = header_of(plan, options);
   if (Json earlier = earlier_dumps(scan.header, plan); !earlier.empty()) {
     header["earlier_dumps"] = std::move(earlier);
+  }
+  if (Json states = dump_states(scan.header); !states.empty()) {
+    states.update(dump_states(header));
+    header["dump_states"] = std::move(states);
   }
   const Json listed = scan.header.value("provenance", Json());
   header["provenance"] = listed.is_array() ? listed : Json::array();

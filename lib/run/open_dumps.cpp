@@ -20,6 +20,7 @@ PlannedDump describe(const Dump& dump) {
   PlannedDump out;
   out.path = std::filesystem::absolute(info.path).lexically_normal();
   out.fingerprint = dump.fingerprint();
+  out.state = dump.state();
   out.model = info.model;
   out.n_layers = info.n_layers;
   for (const SequenceInfo& sequence : info.sequences) {

@@ -36,6 +36,7 @@ struct PlannedSequence {
 struct PlannedDump {
   std::string path;  // absolute
   std::string fingerprint;
+  std::string state;  // of the file, where the fingerprint is of samples (Dump::state)
   std::string model;
   int n_layers = 0;
   std::vector<PlannedSequence> sequences;

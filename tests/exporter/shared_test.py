@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 import tiny_models
 from dump_file import differences
-from exported import Folder
+from exported import PLAIN_SWEEP, Folder
 
 OWNERS = {3: 1, 4: 2}  # of the tiny Gemma 3n, by its configuration
 
@@ -28,8 +28,10 @@ class Shared(Folder):
                 layers = file["sequences/text/layers"]
                 for number in range(5):
                     group, reads = layers[str(number)], number in OWNERS
-                    self.assertEqual(hasattr(model.model.layers[number].self_attn, "k_proj"), not reads)
-                    self.assertEqual(set(group) - {"rope"}, {"q", "out"} | (set() if reads else {"k", "v"}))
+                    attention = model.model.layers[number].self_attn
+                    self.assertEqual(hasattr(attention, "k_proj"), not reads)
+                    self.assertEqual(set(group) - {"rope"},
+                                     {"q", "out"} | (set() if reads else {"k", "v"}))
                     self.assertEqual(group.attrs.get("kv_layer"), OWNERS.get(number))
                     if reads:
                         owner = layers[str(OWNERS[number])].attrs
@@ -37,6 +39,10 @@ class Shared(Folder):
                             self.assertEqual(group.attrs[name], owner[name])
             # Answers of the model, from the keys of the layers that are named.
             self.assertLess(max(differences(dump).values()), 1e-4)
+            self.assert_valid(dump)
+            # A layer that reads another's keys has no cells of its own.
+            cells = self.assert_runs(dump, PLAIN_SWEEP)
+            self.assertEqual({cell["key"]["layer"] for cell in cells}, {0, 1, 2})
 
     def test_the_text_reads_as_the_model_alone_reads_it(self):
         path = self.model("gemma3n_text")

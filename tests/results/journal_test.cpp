@@ -345,6 +345,34 @@ TEST_CASE_FIXTURE(Output, "a dump that changed under its name is refused, one th
   CHECK_NOTHROW(Journal(out, with_dump("/moved", "new"), Json(), {.fresh = true, .shard = ""}));
 }
 
+TEST_CASE_FIXTURE(Output, "a dump of samples is the same one by its size and time") {
+  const auto with_state = [&](const std::string& fingerprint, const std::string& state) {
+    Plan other = plan;
+    other.dumps[0].fingerprint = fingerprint;
+    other.dumps[0].state = state;
+    return other;
+  };
+  const std::string of_a = plan.dumps[0].fingerprint;
+  const Plan first = with_state(of_a, "2000 bytes, 17.000000005");
+  const Plan later = with_state(of_a, "2000 bytes, 18.000000005");
+  CHECK_NOTHROW(Journal(out, first, Json(), {}));
+  CHECK_NOTHROW(Journal(out, first, Json(), {}));
+  const std::string text = read_text(path);
+  CHECK_THROWS_WITH_AS(Journal(out, later, Json(), {}),
+                       doctest::Contains("`touch -d @17.000000005 FILE`"), InputError);
+  const Plan longer = with_state(of_a, "20000 bytes, 17.000000005");
+  CHECK_THROWS_WITH_AS(Journal(out, longer, Json(), {}), doctest::Contains("; restore it, choose"),
+                       InputError);
+  CHECK(read_text(path) == text);
+  // Remembered while the folder is used with another dump.
+  Plan moved = with_state("third", "");
+  moved.dumps[0].path = "/third";
+  CHECK_NOTHROW(Journal(out, moved, Json(), {}));
+  CHECK_THROWS_AS(Journal(out, later, Json(), {}), InputError);
+  CHECK_NOTHROW(Journal(out, later, Json(), {.fresh = true, .shard = ""}));
+  CHECK_NOTHROW(Journal(out, later, Json(), {}));
+}
+
 TEST_CASE_FIXTURE(Output, "fresh begins a new journal") {
   write(3);
   const auto journal = open("2", true);
