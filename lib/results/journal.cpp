@@ -96,10 +96,9 @@ std::string changed_beside_samples(const PlannedDump& dump, const std::string& b
                                    const std::string& path) {
   std::string remedy = "restore it";
   const std::size_t size = before.find(" bytes, ");
-  if (size != std::string::npos &&
-      before.substr(0, size + 8) == dump.state.substr(0, size + 8)) {
-    remedy += fmt::format(", give a copy of the same bytes its time by `touch -d @{} FILE`",
-                          shortened(before.substr(size + 8)));
+  if (size != std::string::npos && before.substr(0, size + 8) == dump.state.substr(0, size + 8)) {
+    remedy += fmt::format(", give a copy of the same bytes its time by `touch -d @{} '{}'`",
+                          shortened(before.substr(size + 8)), dump.path);
   }
   return fmt::format(
       "{}: was written or copied since {} was started ({}, was {}), and its fingerprint is of "

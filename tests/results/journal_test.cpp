@@ -359,7 +359,7 @@ TEST_CASE_FIXTURE(Output, "a dump of samples is the same one by its size and tim
   CHECK_NOTHROW(Journal(out, first, Json(), {}));
   const std::string text = read_text(path);
   CHECK_THROWS_WITH_AS(Journal(out, later, Json(), {}),
-                       doctest::Contains("`touch -d @17.000000005 FILE`"), InputError);
+                       doctest::Contains("`touch -d @17.000000005 '"), InputError);
   const Plan longer = with_state(of_a, "20000 bytes, 17.000000005");
   CHECK_THROWS_WITH_AS(Journal(out, longer, Json(), {}), doctest::Contains("; restore it, choose"),
                        InputError);
