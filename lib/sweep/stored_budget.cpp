@@ -61,6 +61,13 @@ std::optional<double> known_memory(const AlgorithmDescription& algorithm, const 
                                    const Storage* storage, const StreamShape& shape, Index prompt,
                                    int element_bytes) {
   if (!algorithm.most_kept || asks_for_memory(params)) return std::nullopt;
+  // What refuses a memory to be solved is not decided by the parameters.
+  for (const Parameter& parameter : algorithm.parameters) {
+    if (!parameter.takes_memory || params.find(parameter.name) == nullptr) continue;
+    Params asking = params;
+    asking.set(parameter.name, MemoryBudget{});
+    if (algorithm.validate(asking)) return std::nullopt;
+  }
   const StoredBytes bytes(algorithm, params, storage, shape, prompt, element_bytes);
   const auto kept = algorithm.most_kept(params, shape, prompt);
   if (!kept || !bytes.known()) return std::nullopt;

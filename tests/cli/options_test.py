@@ -146,6 +146,8 @@ class Memory(Folder):
                       {"algorithm": "uniform", "params": {"T": [1, 2]}},
                       {"algorithm": "uniform", "params": {"budget": 20, "replacement": True}},
                       {"algorithm": "h2o", "params": {"budget": [16, {"memory": 0.4}]}},
+                      {"algorithm": "h2o", "params": {"budget": 16, "semantics": "released"}},
+                      {"algorithm": "keyformer", "params": {"budget": 16, "scope": "model"}},
                       {"algorithm": "subgen", "params": {"delta_quantile": 0.5, "t": 2, "s": 4}}]
         storage = ["float", "q8_0"]
         config = self.sweep(algorithms, replay={"prompt_tokens": 48},

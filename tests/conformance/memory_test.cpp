@@ -207,6 +207,11 @@ TEST_CASE("most_kept is the peak that a replay counts at every point for which i
       if (!subject.algorithm->most_kept) continue;
       for (const Point& point : subject.row->points) {
         const Params params = params_for(*subject.algorithm, point.given);
+        const bool has_budget =
+            std::ranges::any_of(subject.algorithm->parameters, [&](const Parameter& parameter) {
+              return parameter.takes_memory && params.find(parameter.name) != nullptr;
+            });
+        if (has_budget && !asking_for_memory(subject, point.given, 0.5)) continue;
         if (reason_to_skip(*subject.algorithm, params, shape, 35)) continue;
         const auto most = subject.algorithm->most_kept(params, shape, 35);
         if (!most) continue;

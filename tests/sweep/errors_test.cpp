@@ -212,7 +212,7 @@ TEST_CASE("syntax errors name line and column") {
     return messages[0].substr(0, messages[0].find(": "));
   };
   CHECK(place("{\n  \"name\": quick\n}") == "quick.json:2:11");
-  CHECK(place("{\"a\": 1,}") == "quick.json:1:9");
+  CHECK(place("{\"a\": 1,}") == "quick.json:1:8");
   CHECK(place("{\"a\": 1}\n\n  x") == "quick.json:3:3");
   CHECK(place("{\"a\": 1e999}") == "quick.json:1:11");
   CHECK(place("{ // comment\n /* never closed") == "quick.json:2:17");
