@@ -95,6 +95,7 @@ PlannedDump described(const StreamCell& cell) {
                            .layers = {std::move(layer)}};
   return {.path = "arrays",
           .fingerprint = cell.fingerprint,
+          .state = "",
           .model = "",
           .n_layers = stream.shape.n_layers,
           .sequences = {std::move(sequence)}};
