@@ -228,25 +228,35 @@ class Content {
     }
   }
 
-  // All elements of what samples make suspicious.
+  // All elements of what samples make suspicious. A tensor that cannot be read whole fails the
+  // cells that read it, and is not surveyed.
   void look_again(std::vector<LayerSurvey>& layers) const {
     for (LayerSurvey& layer : layers) {
       if (!layer.is_suspicious()) continue;
       layer.heads.clear();
       layer.last_key = -1;
-      for (const TensorPlace& place : tensors_) {
-        if (place.survey == Survey::kNone || place.layer != layer.layer ||
-            place.sequence != layer.sequence) {
-          continue;
-        }
-        const Tensor tensor = open(place);
-        std::vector<HeadDigest> digests(static_cast<std::size_t>(tensor.heads()));
-        Hash128 unused;
-        for (Index head = 0; head < tensor.heads(); ++head) {
-          add_head(unused, tensor, head, bytes_, digests[static_cast<std::size_t>(head)]);
-        }
-        add_survey(layers, place, digests);
+      try {
+        look_again_at(layer, layers);
+      } catch (const InputError&) {
+        layer.heads.clear();
+        layer.last_key = -1;  // as if all were zero: nothing is noted
       }
+    }
+  }
+
+  void look_again_at(const LayerSurvey& layer, std::vector<LayerSurvey>& layers) const {
+    for (const TensorPlace& place : tensors_) {
+      if (place.survey == Survey::kNone || place.layer != layer.layer ||
+          place.sequence != layer.sequence) {
+        continue;
+      }
+      const Tensor tensor = open(place);
+      std::vector<HeadDigest> digests(static_cast<std::size_t>(tensor.heads()));
+      Hash128 unused;
+      for (Index head = 0; head < tensor.heads(); ++head) {
+        add_head(unused, tensor, head, bytes_, digests[static_cast<std::size_t>(head)]);
+      }
+      add_survey(layers, place, digests);
     }
   }
 

@@ -68,9 +68,11 @@ class BadInput(Folder):
         self.done = []  # (arguments, exit code, text) of what was refused
 
     def without_places(self, text):
-        """`text` as it reads on every machine: without the test's folders and sizes of memory."""
+        """`text` as it reads on every machine: without the test's folders, sizes of memory, and the
+        reason why there is no device."""
         for place, name in ((self.folder, "FOLDER"), (self.made, "MADE")):
             text = text.replace(str(place), name)
+        text = re.sub(r"cuda cannot be used: .*?; use", "cuda cannot be used: REASON; use", text)
         return re.sub(r"there are [0-9.]+ [KMGT]iB", "there are SOME GiB", text)
 
     def block(self, title, done):

@@ -69,7 +69,7 @@ class Units(Folder):
             [cell["errors"]["relative_l2"]["mean"] for cell in self.of(results, "quest")]))
         self.assertIn("warning: --print: errors.relative_l2.mean is over 4 of 8 KV heads, 4 cells were skipped",
                       done.stderr)
-        done, results = self.run_both(TWO[:1], "--quiet", "--print", "memory.fraction", name="all")
+        done, results = self.run_both(TWO[:1], "--quiet", "--print", "memory.fraction", "--fresh", name="all")
         self.assertNotIn("warning", done.stderr)
         cells = self.of(results, "h2o")
         self.assertAlmostEqual(float(done.stdout), sum(cell["memory"]["peak_bytes"] for cell in cells)

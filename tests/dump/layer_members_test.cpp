@@ -322,7 +322,7 @@ TEST_CASE("synth refuses members that exclude each other") {
     o.causal = false;
     o.alibi = true;
   });
-  refused({"--dv 9", "--value-in-key"}, [](SynthOptions& o) {
+  refused({"--dv: ", "--value-in-key", "got 9"}, [](SynthOptions& o) {
     o.dv = 9;
     o.value_in_key = true;
   });

@@ -168,7 +168,7 @@ TEST_CASE("synth makes a pass whose rows stand for the tokens they repeat") {
   CHECK(Dump(folder.file("plain.h5")).info().sequences.front().repeat == nullptr);
   options.repeat = 20;
   options.prompt_tokens.reset();
-  CHECK(says(errors_of([&] { synthesize(options, path); }), {"--repeat needs --prompt-tokens"}));
+  CHECK(says(errors_of([&] { synthesize(options, path); }), {"--repeat: needs --prompt-tokens"}));
 }
 
 }  // namespace repeat_test
