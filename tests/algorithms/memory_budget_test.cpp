@@ -139,7 +139,7 @@ TEST_CASE("what was asked for identifies the parameters, also once it is solved"
   CHECK(to_string(asked.at("budget")) == "{\"memory\": 0.35}");
   const auto result = solve_memory(algorithm_named("window"), asked, shape_of(100), 60, 2);
   CHECK(to_string(std::get<Params>(result).at("budget")) == "{\"memory\": 0.35}");
-  CHECK_THROWS_AS(static_cast<void>(TokenCount::memory({0.35, 0}).of(60)), std::logic_error);
+  CHECK_THROWS_AS(static_cast<void>(TokenCount::memory({0.35}).of(60)), std::logic_error);
   CHECK(TokenCount::memory({0.35, 7}).of(60) == 7);
 }
 
@@ -154,8 +154,9 @@ TEST_CASE("only parameters that memory follows from take it") {
                          "uniform", "kcenter"}) {
     CHECK(takes(id) == "budget");
   }
+  CHECK(takes("balancekv_prefill") == "T");
   for (const char* id : {"dilated_window", "oracle_topk", "pyramidkv", "subgen", "balancekv",
-                         "balancekv_prefill", "softmax_balance", "exact"}) {
+                         "softmax_balance", "exact"}) {
     CHECK(takes(id).empty());
   }
   const auto refused = [](const std::string& id, const Given& more) {

@@ -160,7 +160,7 @@ class Caches(Folder):
                          ["h2o-budget=24.h5", "h2o-budget=32.h5", "snapkv-budget=24,window=8.h5",
                           "subgen-delta_quantile=0.1,t=2,s=16-0.h5",
                           "subgen-delta_quantile=0.1,t=2,s=16-1.h5",
-                          "uniform-T=1,sinks=4-0.h5", "uniform-T=1,sinks=4-1.h5"])
+                          "uniform-T=1-0.h5", "uniform-T=1-1.h5"])
         again, _ = self.run_named("again", [{"algorithm": "given",
                                              "params": {"file": "first/caches/*.h5"}}])
         path_of = {cache["fingerprint"]: cache["path"] for cache in again["caches"]}

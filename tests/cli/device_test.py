@@ -24,7 +24,7 @@ class Device(Folder):
     def test_cuda_without_a_device_runs_nothing_and_says_why(self):
         done, out = self.run_on("--device", "cuda")
         self.assertEqual(done.returncode, BAD_INPUT)
-        self.assertRegex(done.stderr, r"^kvbench: --device cuda: .+; use --device cpu or auto\n$")
+        self.assertRegex(done.stderr, r"^kvbench run: --device: cuda cannot be used: .+; use --device cpu or auto\n$")
         self.assertFalse(out.exists())
 
     def test_auto_falls_back_to_the_cpu_and_says_why(self):
@@ -52,7 +52,7 @@ class Device(Folder):
             self.assertEqual([cell["id"] for cell in plan["cell_list"]],
                              [cell["id"] for cell in self.results_on(*options)["cells"]])
         done = kvbench("plan", "--config", sweep, "--device", "cuda", env=HIDDEN)
-        self.assert_refused(done, "--device cuda: ", "use --device cpu or auto")
+        self.assert_refused(done, "--device: cuda cannot be used: ", "use --device cpu or auto")
 
 
 if __name__ == "__main__":

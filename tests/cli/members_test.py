@@ -138,7 +138,7 @@ class Members(Folder):
         self.check("latent")
         with h5py.File(self.made / "latent.h5") as file:
             self.assertNotIn("v", file["sequences/0/layers/0"])
-        exact = self.run_sweep(dumps=[str(self.made / "latent.h5")], seeds=[0],
+        exact = self.run_sweep("--fresh", dumps=[str(self.made / "latent.h5")], seeds=[0],
                                algorithms=[{"algorithm": "exact"}], name="whole")["cells"][0]
         self.assertEqual(exact["memory"]["exact_bytes"], TOKENS * 8 * 2)
 

@@ -6,8 +6,15 @@ import signal
 import subprocess
 import time
 import unittest
+from pathlib import Path
 
 from program import DONE, INCOMPLETE, PROGRAM, Folder, deterministic, kvbench
+
+
+def but_for_folders(results):
+    """A results document without what may vary and without how its sweep writes the dumps' folders."""
+    config = {**results["config"], "dumps": [Path(dump).name for dump in results["config"]["dumps"]]}
+    return deterministic({**results, "config": config})
 
 
 class Words(Folder):
@@ -22,7 +29,7 @@ class Words(Folder):
         by_file = self.run_sweep(name=by_words["name"], seeds={"first": 0, "count": 1}, algorithms=[
             {"algorithm": "h2o", "params": {"budget": [8, 16], "recent_fraction": 0.25}},
             {"algorithm": "window", "params": {"budget": [8, 16]}}])
-        self.assertEqual(deterministic(by_words), deterministic(by_file))
+        self.assertEqual(but_for_folders(by_words), but_for_folders(by_file))
 
     def test_the_sweep_stands_beside_the_results_and_repro_works(self):
         done = self.words("run", "--algorithm", "uniform", "--T", "1", "--sinks", "4",
@@ -37,7 +44,7 @@ class Words(Folder):
         again = self.results(f"repro/{cell['id'][:8]}")["cells"]
         self.assertEqual([again[0]["id"], again[0]["errors"]], [cell["id"], cell["errors"]])
         done = kvbench("run", "--config", self.folder / "out/sweep.json", "--out", self.folder / "file")
-        self.assertEqual(deterministic(self.results("file")), deterministic(self.results()))
+        self.assertEqual(but_for_folders(self.results("file")), but_for_folders(self.results()))
 
     def test_values_are_lists_axes_and_words(self):
         done = self.words("plan", "--algorithm", "snapkv", "--budget", '{"pow2": [3, 5]}', "--pool",

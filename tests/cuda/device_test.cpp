@@ -19,12 +19,14 @@
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
-namespace device_test {
+namespace {
 
 const DeviceKernels& on_device() {
   static const auto kernels = cuda_kernels();
   return *kernels;
 }
+
+}  // namespace
 
 TEST_CASE("every kernel on the device keeps its contract") {
   for (const KernelContract& contract : kernel_contracts()) {
@@ -68,7 +70,7 @@ TEST_CASE("calls of several threads do not disturb each other") {
   CHECK(right.load() == 40);
 }
 
-}  // namespace device_test
+}  // namespace kvbench::test
 
 int main(int argc, char** argv) {
   constexpr int kSkipped = 77;
@@ -79,5 +81,3 @@ int main(int argc, char** argv) {
   doctest::Context context(argc, argv);
   return context.run();
 }
-
-}  // namespace kvbench::test

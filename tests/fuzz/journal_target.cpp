@@ -25,7 +25,7 @@ Plan made_plan() {
     made.id = "exact";
     return made;
   }();
-  plan.dumps.push_back({"/d.h5", "f", "m", 1, {}});
+  plan.dumps.push_back({"/d.h5", "f", "", "m", 1, {}});
   plan.groups.emplace_back().sequence = "0";
   PlannedSetting setting;
   setting.label = "exact";

@@ -39,7 +39,12 @@ PlannedDump made_dump(const std::string& path) {
     shape.scale = 0.5;
     sequence.layers.push_back({.index = layer, .kv_heads = 2, .shape = shape});
   }
-  return {.path = path, .fingerprint = "f", .model = "m", .n_layers = 4, .sequences = {sequence}};
+  return {.path = path,
+          .fingerprint = "f",
+          .state = "",
+          .model = "m",
+          .n_layers = 4,
+          .sequences = {sequence}};
 }
 
 double cells_on_a_head(const SweepConfig& config) {
