@@ -66,7 +66,7 @@ class VirtualDump(Folder):
         cell = self.results_of(self.mapped, "--allow-virtual")["cells"][0]
         words = shlex.split(cell["repro"])
         self.assertIn("--allow-virtual", words)
-        done = kvbench(*words[1:], "--out", self.folder / "again", "--quiet")
+        done = kvbench(*words[1:], "--quiet", cwd=self.folder)
         self.assertEqual(done.returncode, DONE, done.stderr)
 
     def test_a_source_that_changed_makes_another_dump_of_it(self):

@@ -14,7 +14,8 @@ from program import DONE, INCOMPLETE, PROGRAM, Folder, deterministic, kvbench
 def but_for_folders(results):
     """A results document without what may vary and without how its sweep writes the dumps' folders."""
     config = {**results["config"], "dumps": [Path(dump).name for dump in results["config"]["dumps"]]}
-    return deterministic({**results, "config": config})
+    dumps = [{**dump, "path": Path(dump["path"]).name} for dump in results["dumps"]]
+    return deterministic({**results, "config": config, "dumps": dumps})
 
 
 class Words(Folder):

@@ -74,12 +74,10 @@ struct RunOptions {
 constexpr const char* kRunFooter =
     R"(DIR gets results.json, journal.jsonl (a line per finished cell), results.rows.h5 if the sweep asks
 for rows, and sweep.json if the sweep is given by options. DIR belongs to one sweep, which may grow: a
-run that lacks finished cells of DIR is refused, unless --fresh or --add is given. With --add an
-earlier results.json is kept as results-HASH.json. The same command resumes a run that was interrupted
-or killed. Ctrl-C and SIGTERM lose only the cells in progress; a second Ctrl-C kills at once. With
---shard i/n each part needs a DIR of its own, and `kvbench merge` joins the parts. The summary table
-goes to stderr. DIR is locked while a run writes to it; --no-lock is for file systems that cannot
-lock files (some Lustre and NFS).
+run that lacks finished cells of DIR is refused without --fresh or --add; --add keeps an earlier
+results.json as results-HASH.json. The same command resumes a run that was interrupted or killed.
+Ctrl-C and SIGTERM lose only the cells in progress; a second Ctrl-C kills at once. With --shard i/n
+each part needs a DIR of its own; `kvbench merge` joins them. DIR is locked while a run writes to it.
 Exit codes: 0 done, 2 bad input, 3 failed cells, 5 interrupted or shards missing.
 Parameters of methods are options too: `kvbench help h2o`, or all: `kvbench list parameters`.
 
