@@ -79,7 +79,7 @@ class InputFiles(Folder):
                 done = self.with_shim("run", "--config", config, "--out", out, "--no-lock", flock=fault)
                 self.assertEqual(done.returncode, DONE, done.stderr)
                 self.assertTrue((out / "results.rows.h5").exists())
-                for command in (["merge", out, "--out", out / "all.json"],
+                for command in (["merge", out, "--out", out / "all.json", "--no-lock"],
                                 ["synth", "gaussian", "--tokens", 16, "--out", out / "made.h5"]):
                     done = self.with_shim(*command, flock=fault)
                     self.assertEqual(done.returncode, DONE, done.stderr)
@@ -383,10 +383,10 @@ class InputFiles(Folder):
             self.assertEqual(done.returncode, DONE, done.stderr)
             cell = self.results()["cells"][0]
             self.assertEqual(cell["repro"].split()[0], "kvbench")
-            again = cell["repro"].replace("kvbench", shlex.quote(PROGRAM), 1) + " --out again --fresh"
+            again = cell["repro"].replace("kvbench", shlex.quote(PROGRAM), 1) + " --fresh"
             done = subprocess.run(["sh", "-c", again], cwd=self.folder, capture_output=True, check=False)
             self.assertEqual(done.returncode, DONE, done.stderr)
-            self.assertEqual([c["id"] for c in self.results("again")["cells"]], [cell["id"]])
+            self.assertEqual([c["id"] for c in self.results(f"repro/{cell['id'][:8]}")["cells"]], [cell["id"]])
 
 
 if __name__ == "__main__":

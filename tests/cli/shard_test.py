@@ -253,7 +253,7 @@ class Shards(Folder):
         self.merge("s1", "s2")
 
     def test_failed_cells_are_merged_and_exit_3(self):
-        self.synth("big.h5", "--tokens", 64, "--d", 8, "--scale", 1e307, "--out-rows", 0)
+        self.synth("big.h5", "--tokens", 64, "--d", 8, "--scale", 5e307, "--out-rows", 0)
         config = self.sweep(dumps=[str(self.made / "tiny.h5"), str(self.made / "big.h5")])
         codes = set()
         for index in (1, 2, 3):
