@@ -108,7 +108,7 @@ class Roco final : public AttentionEvictor {
         recent_(p.semantics == Semantics::kReleased ? kReleasedRecent
                                                     : share_of_budget(p.recent_fraction)),
         spared_(p.semantics == Semantics::kReleased
-                    ? share_of_budget(kReleasedWindow) + 1 - kReleasedRecent
+                    ? std::max<Index>(share_of_budget(kReleasedWindow) + 1 - kReleasedRecent, 0)
                     : share_of_budget(p.spared_fraction)) {
     if (context.prompt > 0) prompt_ = &context.shared.get(PromptMoments{p.group});
   }

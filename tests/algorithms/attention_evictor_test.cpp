@@ -260,15 +260,16 @@ TEST_CASE("roco, worked: a variable token stays in place of one with a larger me
 }
 
 TEST_CASE("released roco spares the last 10 tokens and int(0.3 budget) - 9 more") {
-  const auto owned = make_stream({.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2});
-  for (const Index prompt : {0, 60}) {
-    // Of 40: 10 recent, 12 + 1 - 10 = 3 spared. Of 30: 10 recent, none spared.
+  const auto owned = make_stream({.tokens = 160, .d = 4, .dv = 2, .heads_per_kv = 2});
+  for (const Index prompt : {0, 120}) {
+    // Of 100: 10 recent, 30 + 1 - 10 = 21 spared. Of 40: 3 spared. Of 30: none spared.
     const auto released = [&](Index budget) {
       return kept_by("roco", owned->stream, prompt,
                      {{"budget", count_of(budget)}, {"semantics", word_of("released")}});
     };
     CHECK(released(40) == naive_roco(owned->stream, prompt, Roco{40, 0.25, 0.0751}));
-    CHECK(released(40) != naive_roco(owned->stream, prompt, Roco{40, 0.25, 0.0}));
+    CHECK(released(100) == naive_roco(owned->stream, prompt, Roco{100, 0.1, 0.2101}));
+    CHECK(released(100) != naive_roco(owned->stream, prompt, Roco{100, 0.3, 0.3}));
     CHECK(released(30) == naive_roco(owned->stream, prompt, Roco{30, 0.3334, 0.0}));
   }
 }

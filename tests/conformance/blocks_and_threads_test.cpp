@@ -1,7 +1,9 @@
 // 4. How tokens are fed and on how many threads changes no bit.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <map>
+#include <variant>
 
 #include "conformance/points.hpp"
 #include "core/parallel.hpp"
@@ -119,7 +121,14 @@ TEST_CASE("1, 2 and 4 threads, alone or among other cells, give the same bits") 
       }
       test::check_equal(a.memory, b.memory);
       test::check_equal(a.traffic, b.traffic);
-      CHECK(a.derived == b.derived);
+      REQUIRE(a.derived.size() == b.derived.size());
+      for (std::size_t i = 0; i < a.derived.size(); ++i) {
+        const auto is_nan = [](const auto& pair) {
+          const double* number = std::get_if<double>(&pair.second);
+          return number != nullptr && std::isnan(*number);
+        };
+        CHECK((a.derived[i] == b.derived[i] || (is_nan(a.derived[i]) && is_nan(b.derived[i]))));
+      }
     };
     for (const int threads : {2, 4}) {
       const auto many = run(cells, threads);
