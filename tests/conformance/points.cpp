@@ -189,6 +189,11 @@ Conformance subgen_row() {
                         nullptr,
                         false,
                         nothing});
+  row.points.push_back(
+      {{{"delta", Value{1.0}}, {"epsilon", Value{0.9}}, {"sampling", word("uniform")}},
+       nullptr,
+       false,
+       nothing});
   row.exact_points = [](Index tokens) {
     const Given small{{"t", integer(2)}, {"s", integer(3)}};
     std::vector<Given> points;
