@@ -83,7 +83,7 @@ Parameters of methods are options too: `kvbench help h2o`, or all: `kvbench list
 
 Examples:
   kvbench run --config configs/quick.json
-  kvbench run --config configs/quick.json --only 'subgen/*/*/*/*' --seeds 10 --layers 0,15
+  kvbench run --config configs/quick.json --only 'subgen/*/*/*/*' --seeds 10 --out subgen
   kvbench run --config configs/quick.json --shard 2/3 --out quick-2-of-3
   kvbench run --config configs/quick.json --out quick-4 --threads 4 --memory-limit 8GiB
   kvbench run --dump data/smollm2-constitution.h5 --algorithm h2o,snapkv --memory 0.2,0.4 --out two)";
