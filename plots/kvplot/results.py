@@ -429,6 +429,8 @@ def numbers_of(frame: pandas.DataFrame) -> list[str]:
 def exact_bytes(frame: pandas.DataFrame, part: str) -> "pandas.Series[float]":
     """What exact attention takes in each cell, the unit of a column of PARTS."""
     missing = [name for name in PARTS[part] if name not in frame]
+    if missing and "kv_head" not in frame:  # of whole models: each share is bytes over bytes
+        return pandas.Series(1.0, index=frame.index)
     if missing:
         raise ResultsError(
             f"{part} is bytes over bytes: load {' and '.join(missing)} too, which no cell has here"
