@@ -20,8 +20,8 @@ constexpr double kStep = 0.05;         // of the scale, for the derivative of ou
 
 bool is_half(ElementType type) { return element_bytes(type) == 2; }
 
-// The type of the stored outputs; where that is wider than 16 bits, the coarsest of 16 bits that has
-// all their numbers.
+// The type of the stored outputs; where that is wider than 16 bits, the coarsest of 16 bits that
+// has all their numbers.
 ElementType output_type(const Dump& dump, const std::string& sequence, const LayerInfo& layer) {
   if (is_half(layer.out_type)) return layer.out_type;
   std::vector<ElementType> holds = {ElementType::kBfloat16, ElementType::kFloat16};

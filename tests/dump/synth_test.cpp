@@ -360,7 +360,8 @@ TEST_CASE("rope keys and queries are rotated, and become a few contents when rot
   CHECK(contents(data->stream.queries[1], 80, true) == 4);
   CHECK(contents(data->stream.queries[1], 80, false) > 20);
   options.d = 15;
-  CHECK(says(errors_of([&] { synthesize(options, folder.file("b.h5")); }), {"--d: ", "even", "15"}));
+  CHECK(
+      says(errors_of([&] { synthesize(options, folder.file("b.h5")); }), {"--d: ", "even", "15"}));
 }
 
 TEST_CASE("adversarial heads hold ties, zeros and huge and tiny norms, all finite") {
