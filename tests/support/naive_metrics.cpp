@@ -15,10 +15,11 @@
 namespace kvbench::test {
 namespace {
 
-using Dense = Eigen::MatrixXd;
+// Long doubles, whose squares do not overflow where the numbers are doubles.
+using Dense = Eigen::Matrix<Real, Eigen::Dynamic, Eigen::Dynamic>;
 
-double largest_singular_value(const Dense& m) {
-  if (m.size() == 0) return 0.0;
+Real largest_singular_value(const Dense& m) {
+  if (m.size() == 0) return 0;
   return Eigen::JacobiSVD<Dense>(m).singularValues()(0);
 }
 
@@ -218,7 +219,7 @@ double naive_spectral_norm(ConstMatrix matrix, Index first, Index last) {
   for (Index i = first; i < last; ++i) {
     for (Index k = 0; k < matrix.cols; ++k) m(i - first, k) = matrix(i, k);
   }
-  return largest_singular_value(m);
+  return static_cast<double>(largest_singular_value(m));
 }
 
 double naive_frobenius_norm(ConstMatrix matrix, Index first, Index last) {
@@ -257,8 +258,8 @@ NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
       has_rule = has_rule && sketch.answer_rule && !sketch.answer_rule->low.empty();
       const Index line = static_cast<Index>(r) * heads_per_kv + g;
       for (Index k = 0; k < dv; ++k) {
-        stacked_a(line, k) = static_cast<double>(exact.a[static_cast<std::size_t>(k)]);
-        stacked_z(line, k) = static_cast<double>(answer.z[static_cast<std::size_t>(k)]);
+        stacked_a(line, k) = exact.a[static_cast<std::size_t>(k)];
+        stacked_z(line, k) = answer.z[static_cast<std::size_t>(k)];
       }
       columns.row_undefined = false;
       columns.row_is_last = rows[r] == stream.shape.tokens - 1;
@@ -314,8 +315,8 @@ NaiveTrivial naive_trivial(const Stream& stream, const std::vector<Index>& rows)
         const NaiveRow exact = naive_row(stream, g, rows[r]);
         const Index line = static_cast<Index>(r) * heads_per_kv + g;
         for (std::size_t k = 0; k < dv; ++k) {
-          stacked_a(line, static_cast<Index>(k)) = static_cast<double>(exact.a[k]);
-          stacked_z(line, static_cast<Index>(k)) = static_cast<double>(z[k]);
+          stacked_a(line, static_cast<Index>(k)) = exact.a[k];
+          stacked_z(line, static_cast<Index>(k)) = z[k];
         }
         columns.row_is_last = rows[r] == stream.shape.tokens - 1;
         add_answer(exact, z, op, fro, columns);
