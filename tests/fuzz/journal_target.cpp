@@ -65,7 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                   {"reason", "made"}};
     journal.append(1, records[1]);
   } catch (const InputError& error) {
-    fuzz::check_refusal(error, path);
+    fuzz::check_refusal(error, fuzz::kScratchFolder.path());
     return 0;
   }
   const Journal again(fuzz::kScratchFolder.path(), plan, run, {});

@@ -40,7 +40,8 @@ class Launchers(Folder):
                              {"algorithm": "subgen", "params": {"delta_quantile": 0.1, "t": 4, "s": 64}}],
                             dumps=[str(self.made / "wide.h5")], seeds={"first": 0, "count": 12})
         shutil.copy(config, self.folder / "mine.json")
-        done = kvbench("run", "--config", config, "--out", self.folder / "whole")
+        # In the launchers' folder, since results name their dumps from the current one.
+        done = kvbench("run", "--config", config, "--out", "whole", cwd=self.folder)
         self.assertEqual(done.returncode, DONE, done.stderr)
 
     def bash(self, text):

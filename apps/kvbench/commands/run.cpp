@@ -433,7 +433,7 @@ Command add_run(CLI::App& app, std::vector<std::string> argv,
       command->add_flag("--fresh", options->fresh, "Start over: discard the cells in the folder");
   command
       ->add_flag("--add", options->add,
-                 "Go on in the folder of another sweep; its results are kept as results-HASH.json")
+                 "Go on in the folder of another sweep; its results become results-HASH.json")
       ->excludes(fresh);
   command->add_flag("--retry-failed", options->retry_failed, "Compute failed cells once more");
   add_memory_limit(*command, options->memory_limit);
