@@ -249,7 +249,7 @@ class TorchFile(ArrayFile):
             import torch
         except ImportError as error:
             raise Fault(
-                f"{path}: reading it needs torch: pip install -r data/requirements.txt; or save "
+                f"{path}: reading it needs torch: pip install torch; or save "
                 "the tensors as .safetensors, which needs nothing"
             ) from error
         self._tensor = torch.Tensor

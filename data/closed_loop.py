@@ -16,7 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from command import INTERRUPTED, exit_code, needed, note, refuse
+from command import INTERRUPTED, MODEL_PACKAGES, exit_code, needed, note, refuse
 from model_options import add_model_options, option_faults
 
 
@@ -56,8 +56,7 @@ def check_options(args: argparse.Namespace) -> None:
 def run(args: argparse.Namespace) -> None:
     check_options(args)
     with needed(
-        "a closed loop needs what requirements.txt next to this file names, and the Python "
-        "package kvbench: pip install -r data/requirements.txt ."
+        f"a closed loop needs the Python package kvbench (pip install .) and {MODEL_PACKAGES}"
     ):
         import loop_run  # with torch and kvbench, which options and --help do without
     loop_run.run(args)

@@ -30,6 +30,13 @@ def needed(remedy: str) -> Iterator[None]:
         raise Fault(f"{missing}; {remedy}") from missing
 
 
+# What a script says that lacks torch or transformers.
+MODEL_PACKAGES = (
+    "pip install torch transformers accelerate safetensors gguf h5py, or ./bootstrap.sh deps "
+    "model, which makes .venv-model with the tested versions"
+)
+
+
 @contextmanager
 def packages(program: str, environment: str = ".venv") -> Iterator[None]:
     """Imports inside need h5py and NumPy; where one is missing the program ends in one line."""

@@ -1,4 +1,4 @@
-"""What `./bootstrap.sh dumps` makes dumps of: two models and ten texts, each in a package of PyPI
+"""What `data/dumps.sh` makes dumps of: two models and ten texts, each in a package of PyPI
 or Debian 12, by hash."""
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from command import exit_code, needed, packages, refuse
+from command import MODEL_PACKAGES, exit_code, needed, packages, refuse
 
-with packages("export_transformers.py", ".venv-exporter"):
+with packages("export_transformers.py", ".venv-model"):
     from dump_file import STORED
     from model_options import add_model_options, option_faults
 
@@ -118,10 +118,7 @@ def check_options(args: argparse.Namespace) -> None:
 
 def export(args: argparse.Namespace) -> None:
     check_options(args)
-    with needed(
-        "requirements.txt next to this file has what an export needs: "
-        "pip install -r data/requirements.txt"
-    ):
+    with needed(MODEL_PACKAGES):
         import model_export  # with torch, which options and --help do without
     model_export.export(args)
 

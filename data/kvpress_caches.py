@@ -8,7 +8,7 @@ A press is a class of kvpress with its arguments, other presses among them, or M
 one of your own. Each press and budget (or ratio) gives a file OUT/<press>-<budget>.h5 with what
 `press.compress` keeps of every sequence, layer and KV head. Presses that read more of a model than
 a dump holds are refused with the reason; --list says which. It needs kvpress:
-`./bootstrap.sh test-peers` makes .venv-peers.
+`tests/peers/run.sh` puts kvpress into .venv-model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from command import exit_code, note, packages
 
-with packages("kvpress_caches.py", ".venv-peers"):
+with packages("kvpress_caches.py", ".venv-model"):
     import h5py
     import numpy as np
     from cache_file import Head, KeptRows, Origin, write_caches

@@ -54,7 +54,7 @@ def load_kvpress() -> types.ModuleType:
             setattr(empty, attribute, None)
             sys.modules[name] = empty
     try:
-        with needed("./bootstrap.sh test-peers makes .venv-peers, which has kvpress"):
+        with needed("tests/peers/run.sh puts kvpress into .venv-model"):
             return importlib.import_module("kvpress")
     finally:
         for name in UNUSED:

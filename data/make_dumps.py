@@ -3,7 +3,7 @@
 
     make_dumps.py FOLDER [--only GLOB ...]
 
-Called by `./bootstrap.sh dumps`, which installs what this needs. One dump per model and text,
+Called by `data/dumps.sh`, which installs what this needs. One dump per model and text,
 FOLDER/<model>-<text>.h5: the text's first 2048 tokens, layers 0, 1, 4, the quarters and the last,
 queries of every row. Inputs are fetched into FOLDER/inputs and refused unless their hashes are
 those of dump_sources.py; FOLDER/dumps.json lists the hashes of inputs and outputs. A dump is
@@ -33,7 +33,7 @@ from typing import Any
 from command import exit_code, packages
 from fault import Fault
 
-with packages("make_dumps.py", ".venv-exporter"):
+with packages("make_dumps.py", ".venv-model"):
     import h5py
     import numpy
 
@@ -169,7 +169,7 @@ def compared(name: str, found: dict[str, Any], reference: dict[str, dict[str, An
         if not apart <= NORM_TOLERANCE:
             raise Fault(
                 f"{name}: the norm of {tensor} is {got}, expected {norm} to {NORM_TOLERANCE:g}; "
-                "remove it to make it again with the versions of data/requirements.txt"
+                "remove it to make it again with the versions of pyproject.toml's group model"
             )
         most = max(most, apart)
     return f"norms of the reference to {most:.1g}, other bits"

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from command import exit_code, needed, packages, refuse
+from command import MODEL_PACKAGES, exit_code, needed, packages, refuse
 
 with packages("make_needle.py"):
     import h5py
@@ -90,7 +90,7 @@ def made(parts: Parts, tokens: int, depth: float, decode: Callable[[list[int]], 
 
 
 def tokenized(args: argparse.Namespace) -> tuple[Parts, Callable[[list[int]], str]]:
-    with needed("pip install -r data/requirements.txt has what this needs"):
+    with needed(MODEL_PACKAGES):
         from token_sequences import tokenizer_of
     tokenizer = tokenizer_of(args.model)
 

@@ -10,5 +10,5 @@ TESTED = ("5.23.0", "5.24.0")
 def unfit(what: str) -> Fault:
     return Fault(
         f"transformers {transformers.__version__} does not fit this exporter: {what}; it is tested "
-        f"with {' and '.join(TESTED)}: pip install -r data/requirements.txt"
+        f"with {' and '.join(TESTED)}: pip install transformers=={TESTED[0]}"
     )

@@ -16,8 +16,8 @@
 // no room for both; of equal scores those of the lower head come first, then the lower token;
 // `score` may be another method's (in the window and expected_attention's sinks, kept whatever
 // their scores, kvpress has the layer's largest). Its option `normalize` is left out. The total to
-// compare is `layer_tokens`. Compared on the shipped dump in double precision by `bootstrap.sh
-// test-peers`: kvpress 0.5.5 keeps the same tokens as `semantics: kvpress` with pool avg (3
+// compare is `layer_tokens`. Compared on the shipped dump in double precision by
+// tests/peers: kvpress 0.5.5 keeps the same tokens as `semantics: kvpress` with pool avg (3
 // settings, 9 heads) and with other scores and window 0 (5 settings), errors per row equal to 9
 // digits.
 #include <cmath>

@@ -7,8 +7,8 @@
 // Departures: a window whose squared norms are all 0 gives 0 (the code divides by 0). The random
 // projection (use_random_leverage) is not here. On a sliding layer windows begin at the first
 // visible token. Scores are not divided by their sum, which changes no rank.
-// Compared on the shipped dump in double precision: kvpress 0.5.5 (CURPress; by `bootstrap.sh
-// test-peers`) keeps the same tokens, errors per row equal to 9 digits at least.
+// Compared on the shipped dump in double precision: kvpress 0.5.5 (CURPress; by
+// tests/peers) keeps the same tokens, errors per row equal to 9 digits at least.
 #include <algorithm>
 
 #include "algorithms/token_ranking.hpp"

@@ -7,8 +7,8 @@
 // Rotation keeps norms, so that keys before and after RoPE rank alike.
 // Departures: none of kvpress; the paper spares the first two layers, which a sweep does by
 // selecting layers. With static scores the streaming form may cut the prompt at once.
-// Compared on the shipped dump in double precision: kvpress 0.5.5 (KnormPress; by `bootstrap.sh
-// test-peers`) keeps the same tokens, errors per row equal to 9 digits at least.
+// Compared on the shipped dump in double precision: kvpress 0.5.5 (KnormPress; by
+// tests/peers) keeps the same tokens, errors per row equal to 9 digits at least.
 #include <cmath>
 
 #include "algorithms/token_ranking.hpp"

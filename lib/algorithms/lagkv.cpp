@@ -9,8 +9,8 @@
 // by 0). kvpress: a budget below sinks + tail is refused, where equal scores would decide. Of equal
 // scores in a partition the lower token ranks higher. On a sliding layer the partitions begin at
 // the first visible token after the sinks, and what leaves the window leaves its place to others.
-// Compared on the shipped dump in double precision: kvpress 0.5.5 (LagKVPress; by `bootstrap.sh
-// test-peers`) keeps the same tokens, errors per row equal to 9 digits at least, where the budget
+// Compared on the shipped dump in double precision: kvpress 0.5.5 (LagKVPress; by
+// tests/peers) keeps the same tokens, errors per row equal to 9 digits at least, where the budget
 // takes the same number of every partition: of equal ranks torch's topk keeps any, this code the
 // oldest.
 #include <algorithm>

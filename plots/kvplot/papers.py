@@ -153,7 +153,7 @@ def run(arguments: Namespace) -> list[str]:
             figure, reads, arguments.runs, arguments.inspection, arguments.dump
         )
         if not (path.exists() and dated.exists()):
-            raise ResultsError(f"{path}: missing; ./bootstrap.sh figures makes it")
+            raise ResultsError(f"{path}: missing; plots/figures.sh makes it")
         outputs = [arguments.out / f"{name}{ending}" for ending in ENDINGS]
         if arguments.gallery:
             outputs.append(arguments.gallery / f"{name}.png")

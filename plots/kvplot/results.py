@@ -429,7 +429,8 @@ def numbers_of(frame: pandas.DataFrame) -> list[str]:
 def exact_bytes(frame: pandas.DataFrame, part: str) -> "pandas.Series[float]":
     """What exact attention takes in each cell, the unit of a column of PARTS."""
     missing = [name for name in PARTS[part] if name not in frame]
-    if missing and "kv_head" not in frame:  # of whole models: each share is bytes over bytes
+    whole_models = "kv_head" not in frame or frame["kv_head"].isna().all()
+    if missing and whole_models:  # each share is bytes over bytes already
         return pandas.Series(1.0, index=frame.index)
     if missing:
         raise ResultsError(

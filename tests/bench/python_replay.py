@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What kb.replay costs beside the program: seconds of the same cell, and what Python adds.
 
-    PYTHONPATH=build-python/python .venv-python/bin/python tests/bench/python_replay.py build/bin/kvbench
+    .venv-tools/bin/python tests/bench/python_replay.py build/bin/kvbench
 
 One KV head of 8192 tokens and three query heads, d = 64, the last 256 rows. The program and the call
 take turns; medians of nine. `in kvbench` is the time inside the compiled extension, which calls

@@ -1,6 +1,6 @@
 """Bad input: the exit code and the words of every row of bad_inputs/, nothing on stdout, nothing
 written. Rows without "exit" are refused with 2; "faults" is how many lines say so. The full text
-of all messages is in bad_inputs/messages.txt; `./bootstrap.sh generate` rewrites it, for review
+of all messages is in bad_inputs/messages.txt; `tests/generate.sh` rewrites it, for review
 as a diff. No other test compares sentences: they look for places, names and exit codes."""
 
 import difflib
@@ -127,7 +127,7 @@ class BadInput(Folder):
             blocks, recorded[name], "\n" + "\n".join(difflib.unified_diff(
                 "".join(recorded[name]).splitlines(), "".join(blocks).splitlines(),
                 "recorded", "printed", n=2, lineterm=""))
-            + f"\n{MESSAGES} differs; `./bootstrap.sh generate` and review its diff")
+            + f"\n{MESSAGES} differs; `tests/generate.sh` and review its diff")
 
     def written(self, row):
         """The sweep of a row, as a file."""

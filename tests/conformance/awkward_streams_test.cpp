@@ -63,8 +63,8 @@ std::vector<Awkward> awkward_streams() {
   };
 }
 
-// The naive report, in long doubles. Where its error is too large for a double, the metric is null or
-// the cell fails.
+// The naive report, in long doubles. Where its error is too large for a double, the metric is null
+// or the cell fails.
 void check_point(const Awkward& stream, const OwnedStream& owned, Index prompt,
                  const Subject& subject, const Given& given, Cases& cases) {
   const Params params = params_for(*subject.algorithm, given);

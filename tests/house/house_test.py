@@ -212,13 +212,19 @@ class Files(unittest.TestCase):
         self.assertNotRegex((ROOT / "CMakeLists.txt").read_text(), r"project\(kvbench VERSION \d")
 
     def test_bootstrap_verbs_of_readmes_exist(self):
-        verbs = set(re.findall(r"^  (\w+)\) ", (ROOT / "bootstrap.sh").read_text(), re.MULTILINE))
+        verbs = set(re.findall(r"^  (\w+)\)(?: |$)", (ROOT / "bootstrap.sh").read_text(), re.MULTILINE))
         named = set()
         for path in files(ROOT):
-            if path.suffix == ".md":
+            if path.suffix == ".md" and path.name != "CHANGELOG.md":
                 named |= set(re.findall(r"\./bootstrap\.sh (\w+)", text(ROOT / path)))
         self.assertTrue({"demo", "test"} <= verbs)
         self.assertEqual(named - verbs, set())
+
+    def test_scripts_of_readmes_exist(self):
+        for path in files(ROOT):
+            if path.suffix == ".md" and path.name != "CHANGELOG.md":
+                for name in re.findall(r"(?:^|[`\s])((?:apps|cuda|data|plots|tests)/[\w/]*\w\.sh)\b", text(ROOT / path)):
+                    self.assertTrue((ROOT / name).is_file(), f"{path}: {name}")
 
 
 if __name__ == "__main__":

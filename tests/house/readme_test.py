@@ -10,6 +10,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from sources import files, text
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROGRAM = None
@@ -49,10 +51,12 @@ class Scripts(unittest.TestCase):
         script = ROOT / "bootstrap.sh"
         asked = subprocess.run([script, "--help"], capture_output=True, text=True, check=False)
         self.assertEqual((asked.returncode, asked.stderr), (0, ""))
-        verbs = re.findall(r"^  ([a-z-]+)\) ", script.read_text(), re.MULTILINE)
-        self.assertGreater(len(verbs), 10)
+        verbs = re.findall(r"^  ([a-z-]+)\)(?: |$)", script.read_text(), re.MULTILINE)
+        self.assertEqual(verbs, ["deps", "build", "demo", "test", "check", "lint"])
         for verb in verbs:
-            self.assertRegex(asked.stdout, rf"(?m)(bootstrap\.sh|parts:.*) {verb}\b")
+            self.assertRegex(asked.stdout, rf"(?m)bootstrap\.sh {verb}\b")
+        for name in re.findall(r"[\w./]+\.sh\b", asked.stdout):
+            self.assertTrue((ROOT / name).is_file(), name)
         for words in ([], ["demonstrate"]):
             refused = subprocess.run([script, *words], capture_output=True, text=True, check=False)
             self.assertEqual((refused.returncode, refused.stdout), (2, ""))
@@ -60,19 +64,33 @@ class Scripts(unittest.TestCase):
             for word in words:
                 self.assertIn(f"unknown verb {word}", refused.stderr)
 
+    def test_every_other_script_is_named_short_and_says_what_it_does(self):
+        """Those that end users and tests call; a script of up to 80 lines begins with what it is."""
+        asked = subprocess.run([ROOT / "bootstrap.sh", "help"], capture_output=True, text=True, check=True).stdout
+        for path in files(ROOT):
+            if path.suffix != ".sh":
+                continue
+            lines = text(ROOT / path).splitlines()
+            most = 150 if path.name == "bootstrap.sh" else 80
+            self.assertLessEqual(len(lines), most, path)
+            self.assertTrue(lines[1].startswith("# ") or lines[0].startswith("# "), path)
+            if "environment.sh" in text(ROOT / path) and path.name not in ("environment.sh", "building.sh"):
+                called = [text(ROOT / other) for other in files(ROOT) if other.suffix == ".sh" or ".ci" in other.parts]
+                self.assertTrue(str(path) in asked or any(str(path) in each for each in called), path)
+
     def test_dumps_and_loop_explain_themselves_and_make_nothing(self):
         with tempfile.TemporaryDirectory() as copy:
-            shutil.copy(ROOT / "bootstrap.sh", copy)
+            for name in ("environment.sh", "building.sh"):
+                shutil.copy(ROOT / name, copy)
             shutil.copytree(ROOT / "data", Path(copy, "data"), ignore=shutil.ignore_patterns("*.h5"))
             before = sorted(Path(copy).rglob("*"))
-            for verb, options in (("dumps", ("[FOLDER [OPTIONS]]", "--only")),
-                                  ("loop", ("loop ARGUMENTS", "--decisions"))):
-                asked = subprocess.run([Path(copy, "bootstrap.sh"), verb, "--help"], capture_output=True,
+            for script, options in (("dumps", ("[FOLDER [OPTIONS]]", "--only")),
+                                    ("loop", ("loop.sh ARGUMENTS", "--decisions"))):
+                asked = subprocess.run([Path(copy, f"data/{script}.sh"), "--help"], capture_output=True,
                                        text=True, check=False, timeout=60)
                 self.assertEqual((asked.returncode, asked.stderr), (0, ""))
                 for option in options:
                     self.assertIn(option, asked.stdout)
-                self.assertNotIn("./bootstrap.sh test", asked.stdout)
             self.assertEqual(sorted(Path(copy).rglob("*")), before)
 
     def run_without(self, modules, script, *arguments):
@@ -93,7 +111,7 @@ class Scripts(unittest.TestCase):
         self.assertIn("--token-ids", asked.stdout)
         refused = export("model", "--text", ROOT / "README.md", "--out", "x.h5")
         self.assertEqual(refused.returncode, 2, refused.stderr)
-        self.assertIn("No module named 'torch'; requirements.txt", refused.stderr)
+        self.assertIn("No module named 'torch'; pip install torch transformers", refused.stderr)
 
     def test_the_maker_of_kvpress_caches_explains_itself_without_kvpress(self):
         def make(*arguments):
@@ -103,7 +121,7 @@ class Scripts(unittest.TestCase):
         self.assertIn("--budget", asked.stdout)
         refused = make("--list")
         self.assertEqual(refused.returncode, 2, refused.stderr)
-        self.assertIn("No module named 'kvpress'; ./bootstrap.sh test-peers", refused.stderr)
+        self.assertIn("No module named 'kvpress'; tests/peers/run.sh", refused.stderr)
 
 
 if __name__ == "__main__":

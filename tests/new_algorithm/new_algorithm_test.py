@@ -60,7 +60,7 @@ class NewAlgorithm(unittest.TestCase):
             printed = {"README.md": run(self.program, "list", "algorithms", "--markdown")}
             return {name for name, text in printed.items() if text not in (TREE / name).read_text()}
         self.assertEqual(out_of_date(), GENERATED)
-        run(TREE / "bootstrap.sh", "generate", self.program)
+        run(TREE / "tests/generate.sh", self.program)
         self.assertEqual(out_of_date(), set())
         self.assertEqual(self.tree.changed(),
                          {*GENERATED, "lib/algorithms/registry.cpp",

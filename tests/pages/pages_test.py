@@ -15,7 +15,7 @@ from workflow_test import replayed
 
 # Fences that hold no commands; ```py needs the package kvbench and is run by tests/python.
 OTHER = {"json", "bibtex", "cmake", "text", "py", "yaml", "bash"}  # bash: run by tests/launchers
-STARTS = re.compile(r"^(\./|build/|kvbench |kvplot |\.venv|python|pip |cmake |ctest |sbatch |configs/)",
+STARTS = re.compile(r"^(\./|build/|kvbench |kvplot |\.venv|\w+/\S*\.sh\b|python|pip |cmake |ctest |sbatch |configs/)",
                     re.MULTILINE)
 COMMANDS = ("run", "plan", "merge", "inspect", "validate", "synth", "list", "export", "check",
             "compare", "verify", "schema", "completion", "manual")

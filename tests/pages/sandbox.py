@@ -3,13 +3,13 @@
 What is not as a reader has it, and why:
 * kvbench run and plan take the first 384 tokens of a dump, but of one that a page makes itself, and for an axis of
   tokens 192 and 384: whole sweeps are run by tests/configs and tests/check.
-* ./bootstrap.sh only looks whether it has the verb: verbs install packages, compile, or take minutes.
-  .ci/run calls those that fit into CI, the others are run on demand.
+* ./bootstrap.sh only looks whether it has the verb, and scripts beside the tests do nothing: they install packages,
+  compile, or take minutes. .ci/run and .ci/nightly call them.
 * The exporter gives a synthetic dump: its real runs want torch and a model, and are in tests/exporter,
   which also parses the commands of data/README.md. pip and unzip do nothing: they want a network.
 * kvpress_caches.py gives what window keeps under the names of KeyDiffPress: its real runs want kvpress and torch, and
   are in tests/peers.
-* ./bootstrap.sh loop wants torch and a model: tests/loop. What it writes is made up by tests/plots/loop_test.py.
+* data/loop.sh wants torch and a model: tests/loop. Its results are made up by tests/plots/loop_test.py.
 * sbatch takes a job and forgets it: tests/slurm has a real Slurm.
 * kvplot table of results/figures and results/texts does nothing: tests/plots/findings_test.py runs those
   on real figures.
@@ -48,17 +48,25 @@ exec {sys.executable} "$@" """,
     "bin/unzip": "",
     "bin/pip": "",
     "bin/sbatch": 'echo 1',
-    "bootstrap.sh": f"""grep -Eq "^  $1\\) " {SOURCE}/bootstrap.sh""",
-    ".venv-peers/bin/python": f"""[[ $1 == data/kvpress_caches.py && "${{*: -2:1}}" == --out ]]
+    "bootstrap.sh": f"""grep -Eq "^  $1\\)( |\\$)" {SOURCE}/bootstrap.sh""",
+    ".venv-model/bin/python": f"""[[ "${{*: -2:1}}" == --out ]]
+if [[ $1 == data/export_transformers.py ]]; then
+  exec {PROGRAM} synth rope --tokens 384 --layers 2 --kv-heads 1 --d 8 --out "${{*: -1}}"
+fi
+[[ $1 == data/kvpress_caches.py ]]
 mkdir -p "${{*: -1}}"
 for budget in 256 512; do
   {PROGRAM} run --dump "$2" --algorithm window --budget $budget --out made --fresh --quiet \\
     --set /output/caches=true --set /select/tokens=384
   cp made/caches/window-*.h5 "${{*: -1}}/KeyDiffPress-budget=$budget.h5"
 done""",
-    ".venv-exporter/bin/python": f"""[[ $1 == data/export_transformers.py && "${{*: -2:1}}" == --out ]]
-exec {PROGRAM} synth rope --tokens 384 --layers 2 --kv-heads 1 --d 8 --out "${{*: -1}}" """,
 }
+
+
+# Functions of bash in place of the scripts; the first lines of each say what it is.
+SCRIPTS = "".join(f"function {path.relative_to(SOURCE)} {{ :; }}\n"
+                  for top in ("apps", "cuda", "data", "plots", "tests") for path in sorted((SOURCE / top).rglob("*.sh"))
+                  if "environment.sh" in path.read_text(encoding="utf-8"))
 
 
 def environment(folder):
@@ -69,7 +77,7 @@ def environment(folder):
 
 def session(folder, script):
     """Runs a script of bash there; every command must succeed. Returns what was said and the code."""
-    done = subprocess.run(["bash", "-euxo", "pipefail", "-c", script], cwd=folder, check=False,
+    done = subprocess.run(["bash", "-euxo", "pipefail", "-c", SCRIPTS + script], cwd=folder, check=False,
                           env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           stdin=subprocess.DEVNULL, text=True, errors="replace", timeout=900)
     return done.stdout, done.returncode

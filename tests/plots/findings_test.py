@@ -1,5 +1,5 @@
 """Every command of plots/FINDINGS.md runs on small runs of the shipped sweeps, and where
-./bootstrap.sh figures or texts has been run its tables are what the commands print. With
+plots/figures.sh or texts has been run its tables are what the commands print. With
 KVBENCH_UPDATE_FINDINGS=1 the tables are written, and the diff is reviewed: prose that names their
 numbers is not. Usage: findings_test.py KVBENCH. Exits 77 where a Python package is missing."""
 
@@ -30,7 +30,7 @@ def words(command):
 PAIRS = [(words(command), table.strip().splitlines()) for command, _, table in PAIR.findall(TEXT)]
 
 
-# Where ./bootstrap.sh figures and texts put what they draw: the same figures.
+# Where plots/figures.sh and texts put what they draw: the same figures.
 DRAWN = ("results/figures/", "results/texts/")
 
 
@@ -89,7 +89,7 @@ class Findings(unittest.TestCase):
                     checked += 1
                     self.assertEqual(said([command[0], str(path), *command[2:]]), (0, table))
         if not checked:
-            self.skipTest("no results here; ./bootstrap.sh figures makes them")
+            self.skipTest("no results here; plots/figures.sh makes them")
 
 
 if __name__ == "__main__":

