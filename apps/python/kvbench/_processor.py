@@ -32,6 +32,6 @@ def require(arch: str) -> None:
     if missing:
         raise ImportError(
             f"kvbench: this processor lacks {', '.join(missing)}, which the installed build "
-            f"({arch}) uses; build kvbench on this machine, KVBENCH_ARCH=native pip install ., or "
+            f"({arch}) uses; build kvbench on this machine, pip install ., or "
             "use a processor with AVX2 and FMA (Haswell, Zen or later)"
         )
