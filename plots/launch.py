@@ -4,7 +4,7 @@
 import sys
 from pathlib import Path
 
-sys.dont_write_bytecode = True  # removing the package leaves nothing behind
+sys.dont_write_bytecode = True  # the installed folder stays as it is
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib/python3/dist-packages"))
 
 from kvplot.__main__ import main  # noqa: E402

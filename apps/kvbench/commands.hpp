@@ -32,6 +32,5 @@ Command add_compare(CLI::App& app);
 Command add_verify(CLI::App& app);
 Command add_schema(CLI::App& app);
 Command add_completion(CLI::App& app);
-Command add_manual(CLI::App& app);
 
 }  // namespace kvbench

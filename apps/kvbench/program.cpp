@@ -74,7 +74,7 @@ int parse_and_run(int argc, char** argv) {
   if (words.size() > 1 && words[1] == "help") read_help(words);
   std::vector<Command> commands = {add_run(app, words), add_plan(app), add_merge(app)};
   for (const auto add : {add_inspect, add_validate, add_synth, add_list, add_export, add_check,
-                         add_compare, add_verify, add_schema, add_completion, add_manual}) {
+                         add_compare, add_verify, add_schema, add_completion}) {
     commands.push_back(add(app));
   }
   check_arguments(app, words);

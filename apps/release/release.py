@@ -1,5 +1,4 @@
-"""What a release ships, in one folder: wheel, Debian package and source archive of one commit and
-version, recipes for conda and Spack with the archive's hash, and SHA256SUMS of all.
+"""A release in one folder: wheel and source archive of one commit, and SHA256SUMS of both.
 
 Refused, all reasons together: files of another version, changes that are not committed, a CHANGELOG
 whose first part is not that version with a date, and a CITATION.cff of another version or date."""
@@ -16,10 +15,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SUMS = "SHA256SUMS"
-RECIPES = {
-    "configs/packages/conda/recipe.yaml": "conda/recipe.yaml",
-    "configs/packages/spack/package.py": "spack/package.py",
-}
 
 
 class ReleaseError(Exception):
@@ -41,20 +36,15 @@ def wheel_version(path: Path) -> str:
         return str(HeaderParser().parsestr(wheel.read(name).decode())["Version"])
 
 
-def package_version(path: Path) -> str:
-    return said("dpkg-deb", "--field", path, "Version").strip()
-
-
 def version_faults(version: str, files: list[Path]) -> list[str]:
-    """Of every file its own version, and its name's."""
+    """Wheels whose own version, or that of their name, is another."""
     faults = []
     for path in files:
-        kinds = {".whl": wheel_version, ".deb": package_version}
-        if path.suffix not in kinds:
-            faults.append(f"{path}: expected a wheel (.whl) or a Debian package (.deb)")
+        if path.suffix != ".whl":
+            faults.append(f"{path}: expected a wheel (.whl)")
             continue
-        own = kinds[path.suffix](path)
-        named = re.match(r"kvbench[-_]([\d.]+)[-_]", path.name)
+        own = wheel_version(path)
+        named = re.match(r"kvbench-([\d.]+)-", path.name)
         for what, found in (("it is", own), ("its name says", named[1] if named else None)):
             if found != version:
                 faults.append(f"{path}: {what} {found}, version.txt is {version}; build it again")
@@ -96,13 +86,7 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def filled(text: str, version: str, address: str, digest: str) -> str:
-    for mark, value in (("@VERSION@", version), ("@ADDRESS@", address), ("@SHA256@", digest)):
-        text = text.replace(mark, value)
-    return text
-
-
-def release(root: Path, files: list[Path], out: Path, address: str) -> list[Path]:
+def release(root: Path, files: list[Path], out: Path) -> list[Path]:
     """Fills `out`, which is made and holds nothing else; returns what SHA256SUMS names."""
     version = (root / "version.txt").read_text(encoding="utf-8").strip()
     faults = version_faults(version, files) + text_faults(root, version)
@@ -115,19 +99,11 @@ def release(root: Path, files: list[Path], out: Path, address: str) -> list[Path
         raise ReleaseError("\n".join(faults))
     out.mkdir(parents=True, exist_ok=True)
     shipped = [source_archive(root, version, out)]
-    archive = shipped[0].name
     for path in files:
         copy = out / path.name
         copy.write_bytes(path.read_bytes())
         shipped.append(copy)
-    where = f"{address.rstrip('/')}/{archive}"
-    for recipe, name in RECIPES.items():
-        text = (root / recipe).read_text(encoding="utf-8")
-        copy = out / name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(filled(text, version, where, sha256(shipped[0])), encoding="utf-8")
-        shipped.append(copy)
-    lines = [f"{sha256(path)}  {path.relative_to(out).as_posix()}\n" for path in sorted(shipped)]
+    lines = [f"{sha256(path)}  {path.name}\n" for path in sorted(shipped)]
     (out / SUMS).write_text("".join(lines), encoding="utf-8")
     said("sha256sum", "--check", "--strict", SUMS, root=out)
     return sorted(shipped)
@@ -135,17 +111,11 @@ def release(root: Path, files: list[Path], out: Path, address: str) -> list[Path
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", type=Path, nargs="*", help="wheel and Debian package")
+    parser.add_argument("files", type=Path, nargs="*", metavar="WHEEL", help="of this version")
     parser.add_argument("--out", type=Path, required=True, help="folder; made, or empty")
-    parser.add_argument(
-        "--address",
-        metavar="URL",
-        help="where the source archive will lie, for the recipes; default: OUT on this machine",
-    )
     arguments = parser.parse_args()
-    address = arguments.address or arguments.out.resolve().as_uri()
     try:
-        for path in release(ROOT, arguments.files, arguments.out, address):
+        for path in release(ROOT, arguments.files, arguments.out):
             print(path)
     except (ReleaseError, OSError) as error:
         print("\n".join(f"release: {line}" for line in str(error).splitlines()), file=sys.stderr)

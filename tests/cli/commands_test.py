@@ -9,7 +9,7 @@ import unittest
 from program import BAD_INPUT, DONE, SHIPPED_DUMP, VIOLATION, Folder, kvbench, strict_json
 
 COMMANDS = ("run", "plan", "inspect", "validate", "synth", "list", "export", "check", "compare",
-            "schema", "merge", "completion", "manual")
+            "schema", "merge", "completion")
 
 
 class Commands(Folder):

@@ -13,7 +13,7 @@ import time
 import unittest
 from pathlib import Path
 
-from package_test import clean_root
+from clean_root import clean_root
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = None

@@ -18,7 +18,7 @@ OTHER = {"json", "bibtex", "cmake", "text", "py", "yaml", "bash"}  # bash: run b
 STARTS = re.compile(r"^(\./|build/|kvbench |kvplot |\.venv|\w+/\S*\.sh\b|python|pip |cmake |ctest |sbatch |configs/)",
                     re.MULTILINE)
 COMMANDS = ("run", "plan", "merge", "inspect", "validate", "synth", "list", "export", "check",
-            "compare", "verify", "schema", "completion", "manual")
+            "compare", "verify", "schema", "completion")
 
 
 def pages():

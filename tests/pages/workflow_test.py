@@ -37,8 +37,8 @@ def replayed():
     kvbench = folder / "kvbench"
     shutil.copytree(SOURCE / "configs", kvbench / "configs")
     (kvbench / "data").symlink_to(SOURCE / "data")
-    (kvbench / "build-package/bin").mkdir(parents=True)
-    (kvbench / "build-package/bin/kvbench").symlink_to(BUILD / "bin/kvbench")
+    (kvbench / "build-portable/bin").mkdir(parents=True)
+    (kvbench / "build-portable/bin/kvbench").symlink_to(BUILD / "bin/kvbench")
     done = step(folder, "Replay")
     assert done.returncode == 0, done.stderr
     return folder
@@ -59,8 +59,8 @@ class Workflow(unittest.TestCase):
         for kind in ("configurePresets", "buildPresets"):
             self.assertIn(words[words.index("--preset") + 1],
                           [preset["name"] for preset in presets[kind]])
-        package, = (preset for preset in presets["configurePresets"] if preset["name"] == "package")
-        self.assertEqual(package["binaryDir"], "${sourceDir}/build-package")
+        portable, = (preset for preset in presets["configurePresets"] if preset["name"] == "portable")
+        self.assertEqual(portable["binaryDir"], "${sourceDir}/build-portable")
         self.assertEqual(STEPS["Install what kvbench needs"]["run"], "kvbench/bootstrap.sh deps")
 
     def test_it_is_green(self):
@@ -140,7 +140,7 @@ class Action(unittest.TestCase):
     def test_the_program_of_other_sources_is_not_taken(self):
         """The key of the cache is of what is compiled, wherever it lies, and of nothing else."""
         kvbench = self.folder / "kvbench"
-        for name in ("CMakeLists.txt", "package.cmake", "version.txt", "lib/a b.cpp", "apps/c.cpp", "cuda/d.cu"):
+        for name in ("CMakeLists.txt", "version.txt", "lib/a b.cpp", "apps/c.cpp", "cuda/d.cu"):
             (kvbench / name).parent.mkdir(exist_ok=True)
             (kvbench / name).write_text("x")
 
@@ -149,7 +149,7 @@ class Action(unittest.TestCase):
             done = self.run_step("Say which sources these are")
             self.assertEqual(done.returncode, 0, done.stderr)
             lines = (self.folder / "outputs").read_text().splitlines()
-            self.assertEqual(lines[1], f"bin={kvbench}/build-package/bin")
+            self.assertEqual(lines[1], f"bin={kvbench}/build-portable/bin")
             return re.fullmatch(r"key=([0-9a-f]{64})", lines[0])[1]
 
         first = key()

@@ -1,6 +1,5 @@
 """A release has one version and one commit: the files of another are refused, the source archive is the
-same bytes each time and knows its commit, recipes ask for what CMake looks for, and the dataset card says
-of the shipped dumps what they are."""
+same bytes each time and knows its commit, and the dataset card agrees with the shipped dumps."""
 
 import hashlib
 import json
@@ -10,25 +9,16 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import types
 import unittest
 import zipfile
 from pathlib import Path
 
-from release import RECIPES, SUMS, ReleaseError, release, text_faults
+from release import SUMS, ReleaseError, release, text_faults
 
 SOURCE = Path(os.environ["KVBENCH_SOURCE"])
-BUILD = Path(os.environ["KVBENCH_BUILD"])
 PROGRAM = Path(os.environ["KVBENCH_PROGRAM"])
 CMAKE = os.environ["KVBENCH_CMAKE"]
 VERSION = (SOURCE / "version.txt").read_text().strip()
-# What CMake looks for, by the names of conda-forge and Spack.
-PACKAGES = {"Eigen3": ("eigen", "eigen"), "CLI11": ("cli11", "cli11"), "fmt": ("fmt", "fmt"),
-            "nlohmann_json": ("nlohmann_json", "nlohmann-json"), "HDF5": ("hdf5", "hdf5"),
-            "ZLIB": ("zlib", "zlib-api"),
-            "PkgConfig": ("pkg-config", "pkgconfig"), "XXHASH": ("xxhash", "xxhash"),
-            "Random123": ("random123", "random123")}
-PLOTS = {"numpy", "scipy", "pandas", "matplotlib", "h5py", "mpld3"}
 
 
 def git(folder, *words):
@@ -37,15 +27,14 @@ def git(folder, *words):
 
 
 class Made(unittest.TestCase):
-    """A small checkout with what a release reads, and files that are named as a wheel and a package are."""
+    """A small checkout with what a release reads, and a file that is named as a wheel is."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
         self.root = self.folder / "checkout"
-        for name in ("version.txt", "CITATION.cff", ".commit", ".gitattributes", *RECIPES,
-                     "lib/results/git_info.cmake"):
+        for name in ("version.txt", "CITATION.cff", ".commit", ".gitattributes", "lib/results/git_info.cmake"):
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(SOURCE / name, self.root / name)
         (self.root / "version.txt").write_text("7.8.9\n")
@@ -53,7 +42,7 @@ class Made(unittest.TestCase):
         (self.root / "CITATION.cff").write_text("version: 7.8.9\ndate-released: 2031-02-03\n")
         git(self.root, "init", "--quiet")
         self.commit()
-        self.files = [self.wheel("7.8.9"), self.package("7.8.9")]
+        self.files = [self.wheel("7.8.9")]
 
     def commit(self):
         git(self.root, "add", "--all")
@@ -65,42 +54,25 @@ class Made(unittest.TestCase):
             wheel.writestr(f"kvbench-{version}.dist-info/METADATA", f"Name: kvbench\nVersion: {version}\n\nx\n")
         return path
 
-    def package(self, version, named=None):
-        if not shutil.which("dpkg-deb"):
-            self.skipTest("SKIPPED: dpkg-deb is not installed")
-        tree = self.folder / "tree"
-        (tree / "DEBIAN").mkdir(parents=True, exist_ok=True)
-        (tree / "DEBIAN/control").write_text(
-            f"Package: kvbench\nVersion: {version}\nArchitecture: amd64\nMaintainer: a\nDescription: b\n")
-        path = self.folder / f"kvbench_{named or version}_amd64.deb"
-        subprocess.run(["dpkg-deb", "--root-owner-group", "--build", tree, path], check=True, capture_output=True)
-        return path
-
     def refused(self, *words):
         with self.assertRaises(ReleaseError) as caught:
-            release(self.root, self.files, self.folder / "out", "https://example.org/r")
+            release(self.root, self.files, self.folder / "out")
         for word in words:
             self.assertIn(word, str(caught.exception))
         self.assertFalse((self.folder / "out").exists())
         return str(caught.exception)
 
-    def test_it_has_all_files_their_sums_and_filled_recipes(self):
+    def test_it_has_all_files_and_their_sums(self):
         out = self.folder / "out"
-        shipped = release(self.root, self.files, out, "https://example.org/r/")
+        shipped = release(self.root, self.files, out)
         self.assertEqual([path.relative_to(out).as_posix() for path in shipped],
-                         ["conda/recipe.yaml", "kvbench-7.8.9-py3-none-any.whl", "kvbench-7.8.9.tar.gz",
-                          "kvbench_7.8.9_amd64.deb", "spack/package.py"])
+                         ["kvbench-7.8.9-py3-none-any.whl", "kvbench-7.8.9.tar.gz"])
         sums = dict(reversed(line.split("  ")) for line in (out / SUMS).read_text().splitlines())
-        self.assertEqual(sums, {path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-                                for path in shipped})
-        for name in RECIPES.values():
-            text = (out / name).read_text()
-            for word in ("7.8.9", "https://example.org/r/kvbench-7.8.9.tar.gz", sums["kvbench-7.8.9.tar.gz"]):
-                self.assertIn(word, text)
-            self.assertNotIn('"@', text)
+        self.assertEqual(sums, {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in shipped})
+        self.assertEqual({path.name for path in out.iterdir()}, {SUMS, *sums})
 
     def test_the_archive_is_the_same_bytes_and_knows_its_commit(self):
-        one, two = (release(self.root, [], self.folder / name, "file:///x")[1] for name in ("a", "b"))
+        one, two = (release(self.root, [], self.folder / name)[0] for name in ("a", "b"))
         self.assertEqual(one.read_bytes(), two.read_bytes())
         with tarfile.open(one) as archive:
             names = archive.getnames()
@@ -129,9 +101,9 @@ class Made(unittest.TestCase):
         self.assertEqual(self.recorded(inner), ("", "false"))
 
     def test_files_of_another_version_are_refused(self):
-        self.files = [self.wheel("7.8.8"), self.package("7.8.8", named="7.8.9"), self.root / "version.txt"]
+        self.files = [self.wheel("7.8.8"), self.wheel("7.8.8", named="7.8.9"), self.root / "version.txt"]
         said = self.refused("kvbench-7.8.8-py3-none-any.whl: it is 7.8.8, version.txt is 7.8.9",
-                            "kvbench_7.8.9_amd64.deb: it is 7.8.8", "version.txt: expected a wheel")
+                            "kvbench-7.8.9-py3-none-any.whl: it is 7.8.8", "version.txt: expected a wheel")
         self.assertEqual(len(said.splitlines()), 4)
 
     def test_changes_that_are_not_committed_are_refused(self):
@@ -154,7 +126,7 @@ class Made(unittest.TestCase):
         (self.folder / "out").mkdir()
         (self.folder / "out/x").touch()
         with self.assertRaisesRegex(ReleaseError, "not empty"):
-            release(self.root, [], self.folder / "out", "file:///x")
+            release(self.root, [], self.folder / "out")
 
 
 class Versions(unittest.TestCase):
@@ -163,11 +135,6 @@ class Versions(unittest.TestCase):
         if first != f"{VERSION} (unreleased)":
             self.assertEqual(text_faults(SOURCE, VERSION), [])
 
-    def test_the_debian_package_takes_it_from_version_txt(self):
-        made = (BUILD / "CPackConfig.cmake").read_text()
-        self.assertEqual(re.findall(r'set\(CPACK_PACKAGE_VERSION "(.*)"\)', made), [VERSION])
-        self.assertNotIn(VERSION, (SOURCE / "package.cmake").read_text())
-
     def test_the_wheel_takes_it_from_version_txt(self):
         text = (SOURCE / "pyproject.toml").read_text()
         self.assertIn('dynamic = ["version"]', text)
@@ -175,57 +142,6 @@ class Versions(unittest.TestCase):
         self.assertNotIn(f'"{VERSION}"', text)
         pattern = re.search(r"metadata.version.regex = '(.*)'", text)[1]
         self.assertEqual(re.search(pattern, (SOURCE / "version.txt").read_text())["value"], VERSION)
-
-
-def looked_for():
-    """What CMakeLists.txt and the sources look for, by PACKAGES' names."""
-    text = (SOURCE / "CMakeLists.txt").read_text()
-    found = set(re.findall(r"^(?:find_package|pkg_check_modules)\((\w+)", text, re.MULTILINE))
-    if any("<Random123/" in path.read_text() for path in (SOURCE / "lib").rglob("*.hpp")):
-        found.add("Random123")
-    return found - {"OpenMP"}  # of the compiler
-
-
-class Recipes(unittest.TestCase):
-    def test_conda_asks_for_what_cmake_looks_for(self):
-        text = (SOURCE / "configs/packages/conda/recipe.yaml").read_text()
-        asked = set(re.findall(r"^    - ([a-z][\w-]*)", text[text.index("requirements:"):text.index("tests:")], re.MULTILINE))
-        self.assertEqual(looked_for(), set(PACKAGES))
-        self.assertEqual({names[0] for names in PACKAGES.values()} - asked, set())
-        self.assertEqual({name + ("-base" if name == "matplotlib" else "") for name in PLOTS} - asked, set())
-
-    def test_spack_asks_for_what_cmake_looks_for(self):
-        asked, versions, package = self.spack()
-        self.assertEqual({names[1] for names in PACKAGES.values()} - asked, set())
-        self.assertEqual({f"py-{name}" for name in PLOTS} - asked, set())
-        self.assertEqual(versions, [("@VERSION@", "@SHA256@")])
-        for target, arch in ((True, "x86-64-v3"), (False, "native")):
-            made = types.SimpleNamespace(spec=types.SimpleNamespace(satisfies=lambda _, known=target: known),
-                                         define=lambda name, value: f"-D{name}={value}")
-            options = package.cmake_args(made)
-            self.assertIn(f"-DKVBENCH_ARCH={arch}", options)
-            cmake = (SOURCE / "CMakeLists.txt").read_text()
-            for option in options:
-                self.assertRegex(cmake, rf"(option|set)\({option[2:].split('=')[0]} ")
-
-    def spack(self):
-        """What the recipe declares, by stand-ins for Spack's words; its own checks want Spack."""
-        asked, versions = set(), []
-
-        class Nothing:
-            def __enter__(self):
-                pass
-
-            def __exit__(self, *_):
-                pass
-
-        words = {name: (lambda *_, **__: None) for name in ("license", "variant", "conflicts", "requires", "generator")}
-        words |= {"depends_on": lambda spec, **_: asked.add(re.match(r"[\w-]+", spec)[0]), "when": lambda _: Nothing(),
-                  "version": lambda number, sha256: versions.append((number, sha256)),
-                  "run_after": lambda _: lambda method: method, "CMakePackage": object}
-        text = (SOURCE / "configs/packages/spack/package.py").read_text()
-        exec(re.sub(r"^from .* import .*$", "", text, flags=re.MULTILINE), words)
-        return asked, versions, words["Kvbench"]
 
 
 class Card(unittest.TestCase):

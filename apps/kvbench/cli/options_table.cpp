@@ -36,11 +36,6 @@ OptionRow row_of(const CLI::Option& option) {
   row.repeats = option.get_items_expected_max() > 1;
   row.takes_several = !row.positional && row.repeats && option.get_allow_extra_args();
   row.choices = choices_in(option.get_type_name());
-  row.description = option.get_description();
-  if (row.takes_value) {
-    row.value = option.get_type_name().substr(0, option.get_type_name().find(':'));
-    row.fallback = option.get_default_str();
-  }
   return row;
 }
 

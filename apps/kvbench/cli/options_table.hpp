@@ -1,4 +1,4 @@
-// The command line as CLI11 knows it, for what is generated from it: completion and manual.
+// The command line as CLI11 knows it, for completion and for what is wrong with words.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -19,10 +19,7 @@ struct OptionRow {
   std::vector<std::string> instead;  // options that exclude it
   bool repeats = false;
   bool takes_several = false;        // words after its value are values too
-  std::string value;                 // what stands for the value: "FILE"; empty without one
   std::vector<std::string> choices;  // the words allowed, if there is a fixed set
-  std::string fallback;              // default, as printed; empty if none is shown
-  std::string description;
 };
 
 // Options and positionals of a command, --help last.
