@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import zipfile
 from pathlib import Path
@@ -38,6 +39,7 @@ class Wheel(unittest.TestCase):
     def test_it_brings_the_module_the_program_kvplot_and_types(self):
         with zipfile.ZipFile(WHEEL) as wheel:
             names = wheel.namelist()
+            print(f"{WHEEL}: {Path(WHEEL).stat().st_size / 1e6:.1f} MB", file=sys.stderr)
             metadata = wheel.read(next(name for name in names if name.endswith("METADATA"))).decode()
         for name in ("kvbench/__init__.py", "kvbench/py.typed", "kvbench/_core.pyi",
                      "kvbench/bin/kvbench", "kvplot/__init__.py"):
@@ -77,6 +79,16 @@ class Wheel(unittest.TestCase):
             self.run_in(folder, binaries / "kvbench", "run", "--dump", "data/smollm2-constitution.h5",
                         "--algorithm", "window", "--budget", "64", "--out", "out", "--quiet",
                         **environment)
+            self.run_in(folder, binaries / "python", "-m", "kvbench", "demo", **environment)
+            self.assertFalse((folder / "results/quick/report.html").exists())  # without kvplot's packages
+            self.run_in(folder, binaries / "python", "-m", "pip", "install", "--quiet", "--only-binary=:all:",
+                        f"{WHEEL}[plots]", **environment)
+            shutil.rmtree(folder / "results")
+            began = time.monotonic()
+            self.run_in(folder, binaries / "python", "-m", "kvbench", "demo", **environment)
+            print(f"python -m kvbench demo: {time.monotonic() - began:.0f} s", file=sys.stderr)
+            for name in ("results.json", "error_vs_memory.png", "report.html"):
+                self.assertGreater((folder / "results/quick" / name).stat().st_size, 10000)
 
     def test_it_runs_in_a_clean_root(self):
         root = Path(tempfile.mkdtemp(prefix="kvbench-root-"))

@@ -44,7 +44,7 @@ class Processor(unittest.TestCase):
     def test_an_old_processor_is_an_import_error_before_anything_is_loaded(self):
         refused = imported(OLD, "x86-64-v3")
         self.assertEqual(refused.returncode, 1)
-    X
+        self.assertRegex(refused.stderr, r"ImportError: kvbench: this processor lacks avx2, .*pip install \.")
         self.assertEqual(refused.stdout, "False\n")
 
     def test_the_same_import_works_on_this_processor(self):
