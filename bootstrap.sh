@@ -44,7 +44,6 @@ run_tests() {
   fi
   if [[ $tier == full ]]; then
     targets=all labels='^(quick|full)$'
-    deps
     install_package .venv-tools
   fi
   build $targets

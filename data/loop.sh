@@ -3,7 +3,6 @@
 # .venv-model (6 GB). ARGUMENTS are those of data/closed_loop.py:
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
 case " $* " in *" --help "* | *" -h "*) explain data/closed_loop.py ;; esac
-deps
 environment .venv-model model
 install_package .venv-model
 .venv-model/bin/python -B data/closed_loop.py "$@"

@@ -2,7 +2,6 @@
 # tests/python/run.sh [OPTIONS]: installs the Python package into .venv-tools and tests it; OPTIONS are ctest's. Its
 # tests of tensors take .venv-model's torch, if that is there.
 . "$(dirname "${BASH_SOURCE[0]}")/../../environment.sh"
-deps
 install_package .venv-tools
 build kvbench
 ctest --test-dir build --output-on-failure --label-regex '^python$' "$@" && failed=0 || failed=1
