@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# tests/generate.sh [KVBENCH]: README.md's tables, those of configs/RESULTS.md, and the recorded messages
-# (tests/cli/bad_inputs/messages.txt), as the program prints them; that of the build, if none is given.
+# tests/generate.sh [KVBENCH]: the tables of lib/algorithms/ALGORITHMS.md, lib/storage/README.md and
+# configs/RESULTS.md, and the recorded messages (tests/cli/bad_inputs/messages.txt), as the program
+# prints them; that of the build, if none is given.
 program=${1:+$(realpath "$1")}
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
 
@@ -19,8 +20,8 @@ if [[ -z $program ]]; then
   build
   program=$PWD/build/bin/kvbench
 fi
-listed_table algorithms README.md
-listed_table storage README.md
+listed_table algorithms lib/algorithms/ALGORITHMS.md
+listed_table storage lib/storage/README.md
 listed_table metrics configs/RESULTS.md
 listed_table derived configs/RESULTS.md
 # The system's python3, as in CMake: without its h5py the tables of damaged files are left out.

@@ -70,7 +70,7 @@ class Wheel(unittest.TestCase):
                         "--only-binary=:all:", WHEEL, **environment)
             (folder / "data").symlink_to(ROOT / "data")
             said = self.run_in(folder, binaries / "python", "-c", readme_lines(), **environment)
-            self.assertRegex(said, r"0\.\d+ 0\.25 ")
+            self.assertRegex(said, r"snapkv +0\.\d+ 0\.200")
             loaded = self.run_in(folder, binaries / "python", "-c", LIBRARIES, **environment).split()
             self.assertGreater(len(loaded), 2)
             self.assertEqual([path for path in loaded if not path.startswith(str(folder))], [])
@@ -113,7 +113,7 @@ class Wheel(unittest.TestCase):
         shutil.copy(ROOT / "data/smollm2-constitution.h5", root / "data")
         inside("python3", "-m", "venv", "--system-site-packages", "/venv")
         inside("/venv/bin/pip", "install", "--quiet", "--no-index", "/" + Path(WHEEL).name)
-        self.assertRegex(inside("/venv/bin/python", "-c", readme_lines()), r"0\.\d+ 0\.25 ")
+        self.assertRegex(inside("/venv/bin/python", "-c", readme_lines()), r"snapkv +0\.\d+ 0\.200")
         inside("/venv/bin/kvbench", "validate", "/data/smollm2-constitution.h5")
 
 

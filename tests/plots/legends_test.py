@@ -134,6 +134,7 @@ class Gallery(unittest.TestCase):
         pictures = re.findall(r"^!\[[^]]*\]\(gallery/(?:\w+/)?(\w+)\.png\)\n(.*\n?.*)", page, re.M)
         self.assertGreater(len(pictures), 50)
         for name, text in pictures:
+            figure.setdefault("quick", "error_vs_memory")
             self.assertIn(f"(`kvplot {figure.get(name, name)}`):", text, name)  # of loops: its own name
 
     def test_every_picture_stands_on_a_page(self):
