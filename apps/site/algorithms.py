@@ -11,8 +11,8 @@ from typing import Any
 from pages import Links, SiteError, relative
 
 FOLDER = "algorithms"
-COMPARED = "lib/algorithms/METHODS.md"
-FLOORS = "tests/bench/METHODS.md"
+COMPARED = "lib/algorithms/VERIFIED.md"
+FLOORS = "tests/bench/FLOORS.md"
 GALLERY = "plots/README.md"
 FIELD = "configs/field.json"
 FIELD_PICTURE = "gallery/field.png"

@@ -30,9 +30,9 @@ MENU: dict[str, dict[str, str]] = {
     },
     "Methods": {
         "algorithms/README.md": "Algorithms",
-        "lib/algorithms/METHODS.md": "What was compared with what",
+        "lib/algorithms/VERIFIED.md": "What was compared with what",
         "configs/papers/README.md": "Published settings",
-        "tests/bench/METHODS.md": "What methods cost",
+        "tests/bench/FLOORS.md": "What methods cost",
         "tests/peers/README.md": "Beside others' code",
     },
     "Findings": {
@@ -43,7 +43,7 @@ MENU: dict[str, dict[str, str]] = {
     },
     "Python": {
         "apps/python/README.md": "The package",
-        "apps/python/METHODS.md": "A method of your own",
+        "apps/python/YOUR_METHOD.md": "A method of your own",
     },
     "Running": {
         "configs/ci/README.md": "In CI",

@@ -54,11 +54,11 @@ class Methods(unittest.TestCase):
         ids.remove("kvzip")
         floors = (here / "method_floors.cpp").read_text(encoding="utf-8")
         self.assertEqual(sorted(re.findall(r'^ +\{"(\w+)",', floors, re.MULTILINE)), sorted(ids))
-        table = (here / "METHODS.md").read_text(encoding="utf-8").split("## Above")[0]
+        table = (here / "FLOORS.md").read_text(encoding="utf-8").split("## Above")[0]
         self.assertEqual(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE), ids)
 
     def test_what_is_above_three_times_its_floor_has_a_reason(self):
-        page = (Path(__file__).parent / "METHODS.md").read_text(encoding="utf-8")
+        page = (Path(__file__).parent / "FLOORS.md").read_text(encoding="utf-8")
         table, reasons = page.split("## Above three times")
         rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", table, re.MULTILINE)
         self.assertGreater(len(rows), 40)

@@ -44,7 +44,7 @@ class Readme(unittest.TestCase):
         self.assertIn(f"through {len(named)} KV-cache methods", README.replace("\n", " "))
 
     def test_what_methods_were_compared_with_is_counted(self):
-        page = (ROOT / "lib/algorithms/METHODS.md").read_text(encoding="utf-8")
+        page = (ROOT / "lib/algorithms/VERIFIED.md").read_text(encoding="utf-8")
         known = {each["id"] for each in json.loads(kvbench("list", "algorithms", "--json").stdout)}
         rows = re.findall(r"^\| (`[^|]*) \| ([^|]*) \|", page, re.MULTILINE)
         levels = {name: level for names, level in rows for name in re.findall(r"`(\w+)`", names) if name in known}

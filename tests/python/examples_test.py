@@ -17,7 +17,7 @@ import kvbench as kb
 import numpy as np
 from streams import SOURCE
 
-PAGES = ("README.md", "apps/python/README.md", "apps/python/METHODS.md")
+PAGES = ("README.md", "apps/python/README.md", "apps/python/YOUR_METHOD.md")
 MY_METHOD = "apps/python/examples/my_method.ipynb"
 FIRST_LOOK = "apps/python/examples/first_look.ipynb"
 ERROR_AND_MODEL = "apps/python/examples/error_and_model.ipynb"
@@ -113,7 +113,7 @@ shown.Image = lambda path: open(path, "rb").read(8) == b"\\x89PNG\\r\\n\\x1a\\n"
             self.assertEqual([(each["outputs"], each["execution_count"]) for each in cells],
                              [([], None)] * len(cells))
         texts = ["".join(each["source"]) for each in notebook_cells(MY_METHOD)]
-        self.assertEqual(texts[1:-1], [each.rstrip("\n") for each in blocks("apps/python/METHODS.md")])
+        self.assertEqual(texts[1:-1], [each.rstrip("\n") for each in blocks("apps/python/YOUR_METHOD.md")])
 
 
 class Examples(unittest.TestCase):

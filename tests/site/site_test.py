@@ -88,7 +88,7 @@ class Pages(Built):
         tracked = subprocess.run(["git", "-C", SOURCE, "ls-files", "*.md"], capture_output=True, text=True,
                                  check=False).stdout.split()
         if not tracked:
-            tracked = ["README.md", "configs/README.md", "plots/FINDINGS.md", "tests/bench/METHODS.md"]
+            tracked = ["README.md", "configs/README.md", "plots/FINDINGS.md", "tests/bench/FLOORS.md"]
         menu = re.findall(r'<a class="[^"]*reference internal[^"]*" href="([^"#]*)', self.text("index.html"))
         for name in tracked:
             place = re.sub(r"README\.md$", "index.md", name).removesuffix(".md") + ".html"
@@ -180,7 +180,7 @@ class Algorithms(Built):
                 self.assertIn(" ".join(words), shown)
 
     def test_floors_and_figures(self):
-        table = (SOURCE / "tests/bench/METHODS.md").read_text(encoding="utf-8")
+        table = (SOURCE / "tests/bench/FLOORS.md").read_text(encoding="utf-8")
         for entry in self.listed:
             with self.subTest(entry["id"]):
                 page = self.text(f"algorithms/{entry['id']}.html")
