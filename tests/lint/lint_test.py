@@ -7,6 +7,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import prose
 from history import base, changed, git
 from subjects import LONGEST, too_long
 from units import all_units, units_of_change
@@ -140,6 +141,26 @@ class Units(Checkout):
             changed(self.root, self.first),
             ["lib/a/new.cpp", "lib/a/one.cpp", "tests/a/one_test.cpp"],
         )
+
+
+class Sentences(unittest.TestCase):
+    def test_kinds_that_the_rules_forbid(self) -> None:
+        page = (
+            "# Of a heading\n\nOf the rows two are kept. The rows are kept, but for two.\nWhat is it? "
+            "`h2o` keeps numbers as they came.\n\n* What a row sees\n* " + "word " * 36 + "end.\n\n"
+            "```sh\nOf code nothing.\n```\n| Of | a table |\n"
+        )
+        found = [prose.kinds(each) for each in prose.sentences(page)]
+        self.assertEqual(
+            found, [["opening"], ["but for"], [], ["as it came"], ["opening"], ["long"]]
+        )
+
+    def test_counts_may_only_fall(self) -> None:
+        self.assertEqual(prose.faults({"a.md": {"long": 2}}, {"a.md": {"long": 2}}), [])
+        (more,) = prose.faults({"a.md": {"long": 3}}, {"a.md": {"long": 2}})
+        self.assertIn("a.md: 3 sentences of the kind 'long', 2 are allowed", more)
+        (fewer,) = prose.faults({}, {"a.md": {"long": 2}})
+        self.assertIn("--record", fewer)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ else
   mypy --no-error-summary apps/python/kvbench apps/site/*.py apps/release/*.py plots/kvplot data/*.py \
     tests/lint/*.py || failed+=(mypy)
   python3 -B tests/lint/subjects.py || failed+=("subjects of commits")
+  python3 -B tests/lint/prose.py || failed+=("sentences of pages")
   cffconvert --validate >/dev/null || failed+=(CITATION.cff)
   tidy "$@" || failed+=(clang-tidy)
 fi

@@ -1,4 +1,4 @@
-"""The program kvbench, and `demo`: the shipped sweep on the shipped dump, with its picture and page."""
+"""The program kvbench; `demo` replays the shipped sweep and draws its picture and page."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ OUT = Path("results/quick")
 def demo() -> int:
     """Runs quick.json into results/quick and draws what it gives; the exit code."""
     config = HERE / "share" / "configs" / "quick.json"
-    code = subprocess.run([PROGRAM, "run", "--config", config, "--out", OUT], check=False).returncode
+    command = [str(each) for each in (PROGRAM, "run", "--config", config, "--out", OUT)]
+    code = subprocess.run(command, check=False).returncode
     if code != 0:
         return code
     if not all(find_spec(name) for name in ("pandas", "matplotlib", "scipy", "h5py")):
-        print("kvbench: the picture and the page need pip install 'kvbench[plots]'", file=sys.stderr)
+        note = "kvbench: the picture and the page need pip install 'kvbench[plots]'"
+        print(note, file=sys.stderr)
         return 0
     from kvplot.__main__ import main as kvplot
 
