@@ -23,7 +23,7 @@
 #   tests/loop/run.sh      the closed loop's tests             tests/peers/run.sh      kvpress and others' codecs
 #   tests/slurm/run.sh     a Slurm of one node                 tests/install/container.sh  the images
 # KVBENCH_SKIP_DEPS=1 installs no packages; CMake then reports what is missing.
-# KVBENCH_CUDA=ON compiles the CUDA kernels on a machine without a driver too; OFF nowhere.
+# KVBENCH_CUDA=ON compiles the CUDA kernels on a machine without a driver too; OFF never.
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 demo() {

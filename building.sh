@@ -22,7 +22,6 @@ build() {
 # The Python package in the environments given, made of the objects of the program's build.
 install_package() {
   local folder
-  packages+=(python3-dev)
   deps
   configure release
   for folder in "$@"; do

@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 packages=(
   g++ ccache cmake ninja-build pkg-config libhdf5-dev zlib1g-dev libeigen3-dev libcli11-dev nlohmann-json3-dev
   libfmt-dev librandom123-dev libxxhash-dev doctest-dev libbenchmark-dev python3 python3-venv python3-numpy
-  python3-pandas python3-matplotlib python3-h5py python3-jsonschema python3-yaml python3-scipy python3-sklearn node-d3
+  python3-pandas python3-matplotlib python3-h5py python3-dev python3-jsonschema python3-yaml python3-scipy python3-sklearn node-d3
 )
 # One version of all that is clang, which the presets name too. Older thread sanitizers fail where the
 # system places memory at widely random addresses.
@@ -37,8 +37,7 @@ deps() {
   done
   [[ ${#missing[@]} != 0 ]] || return 0
   can_be_root || die "without root or sudo, have these packages installed:
-  apt-get install --no-install-recommends ${missing[*]}
-or build without root (INSTALL.md)"
+  apt-get install --no-install-recommends ${missing[*]}"
   say "installing ${missing[*]}"
   as_root apt-get update -q >&2
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" >&2

@@ -4,7 +4,7 @@
 # `address` or `thread`: one of them. `all`: every test that is neither slow nor statistical, and the whole
 # program on several threads. `python`: the Python package, in a Python that has loaded the runtime.
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
-packages+=("${clang_packages[@]}" python3-dev)
+packages+=("${clang_packages[@]}")
 deps
 
 # Leaks are not looked for: the interpreter's own would be found.

@@ -2,7 +2,7 @@
 # apps/python/wheel.sh: a wheel with all libraries that it needs, for any x86-64 processor with AVX2 and FMA, in
 # build-wheel; a test installs it where no compiler is.
 . "$(dirname "${BASH_SOURCE[0]}")/../../environment.sh"
-packages+=(debootstrap python3-dev)
+packages+=(debootstrap)
 deps
 environment .venv-tools package
 rm -rf build-wheel

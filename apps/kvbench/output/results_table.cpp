@@ -240,15 +240,15 @@ std::string counts_table(const ComparedSettings& compared, const std::vector<Met
 std::string title(const std::vector<double>& memories, std::size_t middle, bool are_asked_for) {
   const std::string at = percent(memories[middle]);
   return fmt::format(
-      "relative Frobenius error at equal memory, lowest at {} first: {} of the exact cache. Beside "
-      "it, for {} or the memory nearest to it, the relative spectral error, the mean relative "
-      "error "
-      "of a row (relative_l2.mean), and the setting",
+      "relative Frobenius error, lowest at {} first: {}. Beside it, for {} or the memory nearest to "
+      "it, the relative spectral error, the mean relative error of a row (relative_l2.mean), the "
+      "memory that is held, and the setting",
       at,
       are_asked_for
-          ? "each method's setting that asks for this part (the best within it of a method "
-            "that asks for none)"
-          : "each method's best setting within this part",
+          ? "each method's setting that asks for this part of the exact cache (the best within it "
+            "of a method that asks for none)"
+          : "each method's best setting that holds at most this part of the exact cache, often "
+            "much less; a sweep that asks for memories compares at equal ones",
       at);
 }
 
