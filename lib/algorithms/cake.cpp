@@ -244,7 +244,8 @@ std::optional<std::string> reason_to_skip_cake(const Parameters& p, const Stream
                                                Index prompt) {
   if (auto reason = empty_budget(p.budget, prompt)) return reason;
   if (shape.slides()) {
-    return "cake shares out budgets over layers that see the whole prompt, and this one has a sliding "
+    return "cake shares out budgets over layers that see the whole prompt, and this one has a "
+           "sliding "
            "window";
   }
   const Index budget = p.budget.of(prompt);

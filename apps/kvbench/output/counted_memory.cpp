@@ -146,7 +146,8 @@ std::optional<std::string> bookkeeping_text(const std::vector<Kept>& all) {
     if (!found || found->factor <= 0) continue;
     std::string text =
         fmt::format(", and {} bytes per {}", found->factor * kBookkeepingBytes, unit.name);
-    if (found->constant > 0) text += fmt::format(" and {} bytes more", found->constant * kBookkeepingBytes);
+    if (found->constant > 0)
+      text += fmt::format(" and {} bytes more", found->constant * kBookkeepingBytes);
     if (found->constant < 0) {
       text += fmt::format(" except {} of them", -found->constant / found->factor);
     }
