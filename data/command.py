@@ -54,7 +54,7 @@ def note(program: str, text: str) -> None:
 
 
 def exit_code(program: str, work: Callable[[], object]) -> int:
-    """DONE once `work` is, or nobody reads on; REFUSED where it raises Fault, which is said on stderr."""
+    """DONE once `work` is, or nobody reads on; REFUSED where it raises Fault, which is printed."""
     try:
         work()
         sys.stdout.flush()
