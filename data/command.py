@@ -3,6 +3,7 @@ package is missing, and how they end."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -60,9 +61,12 @@ def note(program: str, text: str) -> None:
 
 
 def exit_code(program: str, work: Callable[[], object]) -> int:
-    """DONE once `work` is, REFUSED where it raises Fault, which is said on stderr."""
+    """DONE once `work` is, or nobody reads on; REFUSED where it raises Fault, which is printed."""
     try:
         work()
+        sys.stdout.flush()
+    except BrokenPipeError:  # of `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Fault as fault:
         note(program, str(fault))
         return REFUSED

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #ifdef __GLIBC__
 #include <malloc.h>
+#include <sys/resource.h>
 #endif
 #include <unistd.h>
 
@@ -107,8 +108,20 @@ void log_errors(const std::vector<std::string>& messages, const std::string& com
   }
 }
 
+// Of this thread: the system ends a program that needs more, without a word.
+void require_stack() {
+  constexpr rlim_t kLeast = 128;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur / 1024 >= kLeast) return;
+  throw InputError(fmt::format(
+      "the stack is limited to {} KiB, and at least {} KiB are needed; raise the limit: "
+      "ulimit -s 8192",
+      limit.rlim_cur / 1024, kLeast));
+}
+
 int run_guarded(int argc, char** argv) {
   try {
+    require_stack();
     return parse_and_run(argc, argv);
   } catch (const InputError& error) {
     log_errors(error.messages(), argc > 1 ? argv[1] : "");

@@ -191,6 +191,7 @@ class AlgorithmPages:
         out = [
             f"# {algorithm}",
             f"<p>{_prose(entry['title'])}{_prose(aliases)}. Source: {_prose(entry['source'])}.</p>",
+            f"<p>Memory: {_prose(entry['memory'])}.</p>",
             f"## Parameters of {algorithm}",
             parameters_text(entry),
             f"## Where {algorithm} comes from, and what departs",

@@ -244,8 +244,9 @@ std::optional<std::string> reason_to_skip_cake(const Parameters& p, const Stream
                                                Index prompt) {
   if (auto reason = empty_budget(p.budget, prompt)) return reason;
   if (shape.slides()) {
-    return "budgets are shared out over layers that see the whole prompt, and a layer of the scope "
-           "has a sliding window; list the layers without one in select.layers";
+    return "cake shares out budgets over layers that see the whole prompt, and this one has a "
+           "sliding "
+           "window";
   }
   const Index budget = p.budget.of(prompt);
   if (prompt <= budget + p.window) return std::nullopt;

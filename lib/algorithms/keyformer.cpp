@@ -144,8 +144,8 @@ std::optional<std::string> reason_to_skip_keyformer(const Parameters& p, const S
            "recent_fraction leaves 0 tokens";
   }
   if (whole_model(p) && shape.slides()) {
-    return "scope: model keeps one set in all layers, and a layer of the scope has a sliding "
-           "window; list the layers without one in select.layers";
+    return "scope: model keeps one set in layers that see the whole prompt, and this one has a "
+           "sliding window";
   }
   const Scoring rule = scoring(p, shape.tokens, prompt);
   const double last_tau =

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <numeric>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -22,8 +23,17 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// By object: those of a setting that was solved for a memory are other objects in every group.
+using ParamsHashes = std::unordered_map<const Params*, std::uint64_t>;
+
+std::uint64_t hash_of(const Params& params, ParamsHashes& known) {
+  const auto [place, is_new] = known.try_emplace(&params, 0);
+  if (is_new) place->second = std::hash<std::string>{}(params_json(params).dump());
+  return place->second;
+}
+
 // Heads of one kind have the same points on streams of the same shape.
-std::uint64_t kind_of(const Plan& plan, const HeadCells& head) {
+std::uint64_t kind_of(const Plan& plan, const HeadCells& head, ParamsHashes& known) {
   const WorkGroup& group = plan.groups[head.group];
   std::uint64_t kind = 0;
   const auto mix = [&kind](std::uint64_t value) {
@@ -38,7 +48,8 @@ std::uint64_t kind_of(const Plan& plan, const HeadCells& head) {
     mix(static_cast<std::uint64_t>(number));
   }
   plan.cells.for_each_to_run(head.cells, [&](const PlannedCell& cell, std::size_t count) {
-    mix(reinterpret_cast<std::uintptr_t>(cell.params.get()));
+    mix(reinterpret_cast<std::uintptr_t>(cell.algorithm));
+    mix(hash_of(*cell.params, known));
     mix(reinterpret_cast<std::uintptr_t>(cell.storage.get()));
     mix(count);
   });
@@ -68,12 +79,13 @@ double CostEstimate::total() const {
 }
 
 CostEstimate estimate_cost(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
-                           const ShardSelection& selection, double seconds, double memory_limit) {
+                           const ShardSelection& selection, double seconds, double memory_limit,
+                           const ReadStream& read) {
   const auto start = Clock::now();
   return extrapolate_cost(
       plan, selection, seconds,
       [&](const HeadCells& head, double budget) {
-        return time_sample(plan, dumps, kernels, head, budget, memory_limit);
+        return time_sample(plan, dumps, kernels, head, budget, memory_limit, read);
       },
       [&] { return seconds_since(start); });
 }
@@ -86,7 +98,10 @@ CostEstimate extrapolate_cost(
   estimate.seconds.assign(plan.groups.size(), 0.0);
   const std::vector<HeadCells> heads = heads_of(plan, selection);
   std::map<std::uint64_t, std::vector<std::size_t>> kinds;  // indices into heads
-  for (std::size_t h = 0; h < heads.size(); ++h) kinds[kind_of(plan, heads[h])].push_back(h);
+  ParamsHashes known;
+  for (std::size_t h = 0; h < heads.size(); ++h) {
+    kinds[kind_of(plan, heads[h], known)].push_back(h);
+  }
   const auto work_of = [&](const std::vector<std::size_t>& kind) {
     return std::accumulate(kind.begin(), kind.end(), 0.0,
                            [&](double sum, std::size_t h) { return sum + heads[h].multiply_adds; });

@@ -69,12 +69,13 @@ struct Seconds {
 class Sampler {
  public:
   Sampler(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
-          const HeadCells& head)
+          const HeadCells& head, const ReadStream& read)
       : plan_(plan),
         kernels_(kernels),
         group_(plan.groups[head.group]),
         head_(head),
-        dump_(dumps[group_.dump]) {
+        dump_(read ? nullptr : &dumps[group_.dump]),
+        read_(read) {
     plan.cells.for_each_to_run(head.cells, [&](const PlannedCell& cell, std::size_t count) {
       pieces_.add(plan, group_, cell, count);
     });
@@ -176,8 +177,9 @@ class Sampler {
     if (!reads_all || !data_) {
       const auto start = Clock::now();
       data_.reset();
-      data_ = dump_.read_stream(group_.sequence, group_.layer, head_.kv_head,
-                                reads_all ? group_.shape.tokens : cut.shape.tokens);
+      const Index tokens = reads_all ? group_.shape.tokens : cut.shape.tokens;
+      data_ = read_ ? read_(group_, head_.kv_head, tokens)
+                    : dump_->read_stream(group_.sequence, group_.layer, head_.kv_head, tokens);
       read_seconds_ = seconds_from(start);
     }
     stream_ = data_->stream;
@@ -273,7 +275,7 @@ class Sampler {
       for (const CellOutputs& each : outputs) errors.push_back(first_head(each.errors));
       auto start = Clock::now();
       const std::vector<double> weight =
-          dump_.read_wo(group_.sequence, group_.layer, static_cast<int>(head_.kv_head * heads));
+          dump_->read_wo(group_.sequence, group_.layer, static_cast<int>(head_.kv_head * heads));
       const double read = seconds_from(start);
       start = Clock::now();
       products.add_head(0, {weight.data(), dv, group_.hidden}, first_head(*outputs.front().exact),
@@ -315,7 +317,8 @@ class Sampler {
   const Kernels& kernels_;
   const WorkGroup& group_;
   const HeadCells& head_;
-  const Dump& dump_;
+  const Dump* dump_;  // null: `read_` is in its place
+  const ReadStream& read_;
   SharedPieces pieces_;               // of the cells to run
   std::set<std::size_t> in_records_;  // cells of the head that records of the layer are made of
   std::unique_ptr<StreamData> data_;
@@ -330,8 +333,9 @@ class Sampler {
 }  // namespace
 
 TimedSample time_sample(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
-                        const HeadCells& head, double budget, double memory_limit) {
-  return Sampler(plan, dumps, kernels, head).run(budget, memory_limit);
+                        const HeadCells& head, double budget, double memory_limit,
+                        const ReadStream& read) {
+  return Sampler(plan, dumps, kernels, head, read).run(budget, memory_limit);
 }
 
 }  // namespace kvbench

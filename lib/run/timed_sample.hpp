@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "dump/dump.hpp"
@@ -17,6 +19,10 @@ struct HeadCells : PlannedHead {
   double multiply_adds = 0.0;
 };
 
+// The first tokens of a KV head of a group.
+using ReadStream =
+    std::function<std::unique_ptr<StreamData>(const WorkGroup& group, int kv_head, Index tokens)>;
+
 struct TimedSample {
   double seconds = 0.0;             // that the whole head will take
   std::size_t cells = 0;            // that were computed
@@ -29,9 +35,11 @@ struct TimedSample {
 // (short_replay.hpp), as long as the next one probably fits into `budget` seconds; the whole head's
 // time follows from the last two. The two shortest parts are replayed whatever the budget is. Parts
 // that take more than `memory_limit` bytes are not, except the shortest. A stream that cannot be
-// read costs nothing, as in a run.
+// read costs nothing, as in a run. `read`: what is replayed in place of the dumps, which then may
+// be missing.
 TimedSample time_sample(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
                         const HeadCells& head, double budget,
-                        double memory_limit = std::numeric_limits<double>::infinity());
+                        double memory_limit = std::numeric_limits<double>::infinity(),
+                        const ReadStream& read = nullptr);
 
 }  // namespace kvbench

@@ -170,19 +170,28 @@ class Planner {
            selects(entry.where, other.sequence, other.layer);
   }
 
-  // A model-scoped algorithm runs on all layers of its scope or on none.
+  // A model-scoped algorithm runs on all layers of its scope or on none. Where it could run on some
+  // of them, the reason says how to select these.
   std::optional<std::string> reason_in_scope(const WorkGroup& group, const SweepEntry& entry,
                                              const Params& params) const {
     if (entry.algorithm->replay_scope(params) != ReplayScope::kModel) {
       return reason(group, *entry.algorithm, params);
     }
+    std::string refused;
+    std::vector<int> able;
     for (const WorkGroup& other : plan_.groups) {
       if (!shares_scope(other, group, entry, ReplayScope::kModel)) continue;
-      if (auto why = reason(other, *entry.algorithm, params)) {
-        return fmt::format("layer {}: {}", other.layer, *why);
-      }
+      const auto why = reason(other, *entry.algorithm, params);
+      if (!why) able.push_back(other.layer);
+      if (why && refused.empty()) refused = fmt::format("layer {}: {}", other.layer, *why);
     }
-    return std::nullopt;
+    if (refused.empty()) return std::nullopt;
+    if (able.empty()) return refused;
+    const std::string layers = fmt::format("{}", fmt::join(able, ","));
+    return fmt::format(
+        "{}; {} decides for all selected layers together: select those that it can run on by "
+        "--layers {}, or by \"where\": {{\"layers\": [{}]}} in its entry",
+        refused, entry.algorithm->id, layers, layers);
   }
 
   // One point of one entry; its parameters are shared by all its cells.

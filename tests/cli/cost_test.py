@@ -6,6 +6,8 @@ import shutil
 import time
 import unittest
 
+import h5py
+
 from program import DONE, SOURCE, Folder, kvbench, strict_json
 
 ATTEMPTS = 3  # a neighbour on the machine slows down what it meets, so one good attempt is enough
@@ -98,6 +100,45 @@ class Cost(Folder):
         plan = self.plan(self.sweep(skipped))
         self.assertEqual([group["seconds"] for group in plan["groups"]], [0.0, 0.0])
         self.assertEqual(plan["cost"]["timed_cells"], 0)
+
+    def test_a_dump_that_is_described_is_planned_as_if_it_were_there(self):
+        # 3 layers, 2 KV heads, 2 query heads each, d = 64, 1024 tokens.
+        shape = "3x2x2x64x1024"
+        methods = [{"algorithm": "h2o", "params": {"budget": {"memory": [0.1, 0.2]}}},
+                   {"algorithm": "snapkv", "params": {"budget": 256}},
+                   {"algorithm": "adakv", "params": {"budget": 256}},
+                   {"algorithm": "cake", "params": {"budget": 256}},
+                   {"algorithm": "streaming_llm", "params": {"budget": 8, "sinks": 8}}]
+        there = self.plan(self.sweep(methods, dumps=[str(self.made / "long.h5")]))
+        described = self.plan(self.sweep(methods, dumps=["none.h5"]), "--shape", shape)
+        for name in ("cells", "skipped", "memory_bytes", "skips"):
+            self.assertEqual(described[name], there[name], name)
+        for name in ("tokens", "prompt_tokens", "rows", "cells", "memory_bytes", "multiply_adds"):
+            self.assertEqual([group[name] for group in described["groups"]],
+                             [group[name] for group in there["groups"]], name)
+        for a, b in zip(described["cell_list"], there["cell_list"], strict=True):
+            for name in ("path", "solved", "memory_fraction"):
+                self.assertEqual(a.get(name), b.get(name))
+        self.assertGreater(described["cost"]["seconds"], 0.0)
+        with h5py.File(self.made / "long.h5") as file:
+            layer = file["sequences/0/layers/0"]
+            self.assertEqual(described["dump_bytes"], 3 * sum(layer[name].size * 2 for name in "qkv"))
+        self.assertNotIn("dump_bytes", there)
+
+    def test_a_shape_in_one_line(self):
+        done = kvbench("plan", "--shape", "32x8x4x128x2048", "--algorithm", "h2o", "--memory", 0.1)
+        self.assertEqual((done.returncode, done.stderr), (DONE, ""))
+        # 2 bytes (4 + 2) 8 KV heads x 32 layers x 128 x 2048.
+        self.assertIn("\ndump: about 768 MiB on disk", done.stdout)
+        self.assertIn("256 cells in 32 groups", done.stdout)
+
+    def test_what_is_no_shape_is_refused(self):
+        for shape in ("", "32x8", "32x8x4x128x0", "32x8x4x128x-1", "32x8x4x128x1024x2", "axbxcxdxe",
+                      "32 x8x4x128x1024", "1e3x1x1x1x1", "1000000000x1000000000x1x1x1"):
+            with self.subTest(shape):
+                self.assert_refused(kvbench("plan", "--shape", shape, "--algorithm", "exact"), "--")
+        self.assert_refused(kvbench("plan", "--shape", "1x1x1x8x64", "--dump", "a.h5", "--algorithm",
+                                    "exact"), "--shape: --dump is given as well")
 
 
 if __name__ == "__main__":

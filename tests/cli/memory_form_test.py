@@ -56,6 +56,44 @@ class MemoryForm(Folder):
         self.assertEqual({cell["derived"]["budget"] for cell in self.results()["cells"]}, {48})
 
 
+# Of 48 prompt and 48 decoded tokens with two query heads per KV head: what `list algorithms` says of
+# the memory with a budget of 20, tokens at the peak, and further numbers of 4 bytes.
+COUNTED = {
+    "h2o": ("at most budget + 1 tokens, and 4 bytes per kept token and query head", 21, 21 * 2),
+    "roco": ("at most budget + 1 tokens, and 8 bytes per kept token", 21, 21 * 2),
+    "tova": ("at most budget + 1 tokens", 21, 0),
+    "window": ("at most budget tokens", 20, 0),
+    "knorm": ("budget tokens of the prompt and every decoded token", 20 + 48, 0),
+    "attention_matching": ("budget tokens of the prompt and every decoded token, and 4 bytes per kept "
+                           "token of the prompt", 20 + 48, 20),
+    "d2o": ("at most budget + 1 tokens, and 4 bytes per kept token and query head and 4 bytes more",
+            21, 21 * 2 + 1),
+    "exact": ("every token", 96, 0)}
+
+
+class Counted(Folder):
+    def test_the_listed_rule_is_what_a_run_counts(self):
+        listed = {each["id"]: each["memory"] for each in
+                  json.loads(kvbench("list", "algorithms", "--json").stdout)}
+        results = self.run_sweep(
+            replay={"prompt_tokens": 48}, seeds=[0], algorithms=[
+                {"algorithm": name, "params": {} if name == "exact" else {"budget": 20}}
+                for name in COUNTED])
+        for cell in results["cells"]:
+            name = cell["key"]["algorithm"]
+            with self.subTest(name):
+                rule, tokens, numbers = COUNTED[name]
+                self.assertEqual(listed[name], rule)
+                self.assertEqual(cell["memory"]["tokens_peak"], tokens)
+                self.assertEqual(cell["memory"]["peak_bytes"], tokens * 2 * 8 * 2 + numbers * 4)
+                self.assertIn(f"  memory: {rule}\n", kvbench("help", name).stdout)
+
+    def test_where_no_rule_follows_the_line_says_what_decides(self):
+        for name, words in (("quest", "keeps every token"), ("subgen", "the keys decide"),
+                            ("adakv", "follows from the data")):
+            self.assertIn(words, kvbench("help", name).stdout.split("memory: ")[1].split("\n")[0])
+
+
 # With an algorithm that decides for all layers at once.
 TWO_LENGTHS = {"algorithms": [METHODS[0], {"algorithm": "uniform", "params": {"T": 1, "sinks": 2}},
                               {"algorithm": "keyformer", "params": {"budget": 8, "scope": "model"}}],

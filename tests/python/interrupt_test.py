@@ -42,7 +42,7 @@ class Interrupt(unittest.TestCase):
                 kb.run(QUICK, **options)
             self.assertEqual(signal.getsignal(signal.SIGINT), handler)
             done = len(kb.Results(folder + "/results.json").cells)
-            finished = kb.run(QUICK, only=["window/*/*/*/*"], **options)
+            finished = kb.run(QUICK, only=["window/*/*/*/*"], add=True, **options)
             self.assertEqual({each["status"] for each in finished.cells}, {"ok"})
             self.assertGreater(done, 0)
 

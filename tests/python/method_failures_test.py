@@ -124,7 +124,7 @@ class Failures(InAFolder):
 
     def test_sweeps_that_are_wrong_say_so(self):
         for words, given, methods in (
-                ("unknown algorithm largest_keys", {"algorithm": "largest_keys"}, []),
+                ("give methods=[LargestKeys]", {"algorithm": "largest_keys"}, []),
                 ("did you mean largest_keys", {"algorithm": "largest_key"}, [LargestKeys]),
                 ("it has budget", {"algorithm": "random_tokens", "params": {"size": 3}},
                  [RandomTokens]),

@@ -131,7 +131,7 @@ class Runs(InAFolder):
                     return kb.Kept(np.arange(self.KEEP))
 
             return {each["id"] for each in self.run_sweep(sweep({"algorithm": "mine"}),
-                                                          [kb.method(Mine)]).cells}
+                                                          [kb.method(Mine)], add=True).cells}
 
         self.assertEqual(cells(3), cells(3))
         self.assertFalse(cells(3) & cells(4))

@@ -275,14 +275,14 @@ class Refused(unittest.TestCase):
         nan = k.copy()
         nan[7, 3] = np.nan
         for words, arrays, options in (
-                (("params/budgt", "budget"), (q, k, v, "h2o"), {"budgt": 64}),
+                ((": budgt: ", "did you mean budget?"), (q, k, v, "h2o"), {"budgt": 64}),
                 (("budget", "0"), (q, k, v, "h2o"), {"budget": 0}),
                 (("2 cells",), (q, k, v, "h2o"), {"budget": [64, 128]}),
                 (("algorithm", "h2o"), (q, k, v, "h20"), {"budget": 64}),
                 (("window", "sliding_window"), (q, k, v, "h2o"), {"budget": 64, "window": 32}),
-                (("prompt_tokens", "256"), (q, k, v, "exact"), {"prompt": 256}),
+                ((": prompt: ", "256"), (q, k, v, "exact"), {"prompt": 256}),
                 (("rows/0",), (q, k, v, "exact"), {"rows": [3]}),
-                (("seeds",), (q, k, v, "exact"), {"seed": -1}),
+                ((": seed: ", "-1"), (q, k, v, "exact"), {"seed": -1}),
                 (("element_bytes",), (q, k, v, "exact"), {"element_bytes": 3}),
                 (("k: ", "[0, 7, 3]", "NaN"), (q, nan, v, "exact"), {}),
                 (("v: ", "256", "200"), (q, k, v[:200], "exact"), {}),

@@ -4,6 +4,8 @@ import json
 import subprocess
 import tempfile
 import unittest
+import warnings
+from collections import Counter
 from pathlib import Path
 
 import h5py
@@ -72,7 +74,8 @@ class Run(unittest.TestCase):
         first = kb.run(SWEEP, out=out, quiet=True).document
         written = (out / "sweep.json").read_bytes()
         other = {**SWEEP, "algorithms": [{"algorithm": "h2o", "params": {"budget": 48}}]}
-        with self.assertRaisesRegex(kb.Error, "finished cells of another sweep"):
+        with self.assertRaisesRegex(kb.Error, "finished cells of another sweep.*another out, .* "
+                                              "fresh=True, .* add=True"):
             kb.run(other, out=out, quiet=True)
         self.assertEqual((out / "sweep.json").read_bytes(), written)
         self.assertEqual(json.loads((out / "results.json").read_text()), first)
@@ -85,27 +88,46 @@ class Run(unittest.TestCase):
             kb.run({**SWEEP, "dumps": ["none.h5"]}, out=self.folder / "new", quiet=True)
         self.assertEqual(list((self.folder / "new").iterdir()), [])
 
-    def test_failed_cells_are_results(self):
-        """Finite numbers whose logits are not."""
+    def overflowing(self, **more):
+        """A sweep of finite numbers whose logits are not."""
         with h5py.File(self.folder / "large.h5", "w") as file:
             file.attrs.update({"format": "kvbench-dump", "format_version": 1, "model": "none",
                                "producer": "test", "n_layers": 1})
             layer = file.create_group("sequences/s/layers/0")
             layer.attrs.update({"scale": 1.0, "sliding_window": 0, "logit_softcap": 0.0})
             for name in "qkv":
-                layer[name] = np.full((1, 64, 4), 1e160)
-        got = kb.run({"dumps": [self.folder / "large.h5"], "algorithms": [{"algorithm": "exact"}]},
-                     out=self.folder / "out", quiet=True)
-        self.assertEqual([each["status"] for each in got.cells], ["failed"])
-        self.assertIn("row", got.cells[0]["reason"])
+                layer[name] = np.full((2, 64, 4), 1e160)
+        return {"dumps": [self.folder / "large.h5"], "algorithms": [{"algorithm": "exact"}], **more}
+
+    def test_failed_cells_are_results_and_a_warning_has_the_reasons(self):
+        with self.assertWarnsRegex(RuntimeWarning, r"2 of 2 cells failed\n  [12] failed: .*row"):
+            got = kb.run(self.overflowing(), out=self.folder / "out", quiet=True)
+        self.assertEqual([each["status"] for each in got.cells], ["failed"] * 2)
+        self.assertEqual(got.reasons["failed"], dict(Counter(each["reason"] for each in got.cells)))
+        self.assertEqual(sum(got.reasons["failed"].values()), 2)
+
+    def test_where_all_cells_are_skipped_a_warning_has_the_reason(self):
+        sweep = {**SWEEP, "algorithms": [{"algorithm": "snapkv", "params": {"budget": 8}}]}
+        with self.assertWarnsRegex(RuntimeWarning, r"3 of 3 cells skipped\n  3 skipped: .*budget"):
+            got = kb.run(sweep, out=self.folder / "out", quiet=True)
+        self.assertEqual(list(got.reasons), ["skipped"])
+
+    def test_missing_cells_raise_with_the_reasons_of_those_that_failed(self):
+        sweep = self.overflowing()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            kb.run(sweep, out=self.folder / "part", shard="1/2", quiet=True)
+        with self.assertRaisesRegex(RuntimeError, r"1 of 2 cells are missing; finish their shards, then "
+                                                  r"merge again\n.*1 of 2 cells failed\n  1 failed: .*row"):
+            kb.merge([self.folder / "part"], out=self.folder / "merged.json")
 
     def test_errors_are_exceptions(self):
         for sweep, options, words in (
                 ({**SWEEP, "algorithms": [{"algorithm": "h20"}]}, {}, ("/algorithms/0", "h2o")),
                 ({**SWEEP, "dumps": ["none.h5"]}, {}, ("none.h5",)),
                 (self.folder / "none.json", {}, ("none.json",)),
-                (self.config, {"device": "tpu"}, ("--device", "tpu")),
-                (self.config, {"threads": 0}, ("--threads",)),
+                (self.config, {"device": "tpu"}, ("kvbench.run: device", "tpu")),
+                (self.config, {"threads": 0}, ("kvbench.run: threads",)),
                 (self.config, {"only": "nothing/*"}, ("nothing/*",))):
             with self.subTest(words=words), self.assertRaises(kb.Error) as raised:
                 kb.run(sweep, out=self.folder / "out", quiet=True, **options)

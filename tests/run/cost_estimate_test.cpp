@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/registry.hpp"
 #include "run/multiply_adds.hpp"
 #include "sweep/sweep_folder.hpp"
 
@@ -12,12 +13,13 @@ namespace kvbench::test {
 namespace cost_estimate_test {
 
 // Dump a: 3 layers of 100 tokens; dump b: 1 layer of 400. Each of 2 KV heads.
-Plan made_plan(const std::string& algorithms = entry("exact", "")) {
+Plan made_plan(const std::string& algorithms = entry("exact", ""),
+               const std::vector<AlgorithmDescription>& table = made_up_algorithms()) {
   const SweepFolder folder;
   const std::string text = R"({"schema_version": 1, "name": "quick", "dumps": ["a.h5", "b.h5"],
     "algorithms": [)" + algorithms +
                            "]}";
-  return make_plan(folder.parse(text),
+  return make_plan(parse_sweep(text, folder.file("quick.json"), {}, table),
                    {planned_dump("a", 100, {0, 1, 2}, 2), planned_dump("b", 400, {0}, 2)});
 }
 
@@ -55,6 +57,15 @@ TEST_CASE("one head of each kind is timed, and every head of the kind takes as l
   CHECK(cost.total() == 17.5);
   // Half of the time left, dealt to the kinds left.
   CHECK(timings.budgets == std::vector<double>{0.5, 1.0});
+}
+
+TEST_CASE("settings that were solved for a memory are of one kind in layers of one shape") {
+  const Plan plan =
+      made_plan(entry("window", R"("budget": {"memory": [0.25, 0.5]})"), all_algorithms());
+  MadeUpTimings timings{.short_head = 0.25, .long_head = 8.0};
+  const CostEstimate cost = timings.estimate(plan, select_shard(plan, ""), 2.0);
+  CHECK(timings.timed.size() == 2);
+  CHECK(cost.seconds == std::vector<double>{0.5, 0.5, 0.5, 16.0});
 }
 
 TEST_CASE("a kind that there is no time for costs as much per multiply-add as the others") {

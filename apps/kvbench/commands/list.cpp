@@ -19,6 +19,7 @@
 #include "kernels/kernels.hpp"
 #include "metrics/layer_metrics.hpp"
 #include "metrics/metric_table.hpp"
+#include "output/counted_memory.hpp"
 #include "output/list_document.hpp"
 #include "output/log.hpp"
 #include "output/table.hpp"
@@ -139,7 +140,8 @@ void print_algorithms(const std::vector<std::string>& names) {
     const AlgorithmDescription& algorithm = *each;
     std::string name = algorithm.id;
     for (const std::string& alias : algorithm.aliases) name += " (alias " + alias + ")";
-    fmt::print("{}: {}\n  {}\n", name, algorithm.title, algorithm.source);
+    fmt::print("{}: {}\n  {}\n  memory: {}\n", name, algorithm.title, algorithm.source,
+               counted_memory(algorithm));
     print_parameters(algorithm.parameters);
     for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
       fmt::print("  exactly one of: {}\n", alternatives_text(exclusive, "", "; or "));

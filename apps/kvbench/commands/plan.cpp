@@ -22,6 +22,7 @@
 #include "output/log.hpp"
 #include "output/plan_report.hpp"
 #include "run/cost_estimate.hpp"
+#include "run/described_dump.hpp"
 #include "run/memory_estimate.hpp"
 #include "run/open_dumps.hpp"
 #include "run/shard_selection.hpp"
@@ -36,7 +37,8 @@ constexpr const char* kPlanFooter =
     R"(Memory is what the run needs at most: the plan, and one KV head at a time or, at the end, the
 summary of results.json. Time is estimated: a few cells are timed on the first part of a long sequence
 for about two seconds and the rest extrapolated, for this machine, these dumps and its present load;
-writing per-row values (output.rows) is not part of it. Multiply-adds are an upper bound, the same on
+writing per-row values (output.rows) is not part of it. With --shape no dump is needed: its size is
+reported too, and random numbers are timed. Multiply-adds are an upper bound, the same on
 every machine; --shard distributes the KV heads by them. Memory of a setting is its memory.fraction,
 where shape and parameters decide it. Nothing is written. Parameters of methods are options too:
 `kvbench help h2o`, or all: `kvbench list parameters`.
@@ -45,12 +47,34 @@ Examples:
   kvbench plan --config configs/quick.json
   kvbench plan --config configs/quick.json --shard 2/3
   kvbench plan --config configs/quick.json --only 'subgen/*/*/*/*' --json | jq '.cell_list[].id'
-  kvbench plan --dump data/smollm2-constitution.h5 --algorithm h2o,snapkv --budget 256,512)";
+  kvbench plan --dump data/smollm2-constitution.h5 --algorithm h2o,snapkv --budget 256,512
+  kvbench plan --shape 32x8x4x128x32768 --algorithm h2o,snapkv --memory 0.1)";
 
 // Time budget of the cost estimate: the first, less what was spent before, but no less than the
 // second.
 constexpr double kMostTrialSeconds = 2.0;
 constexpr double kLeastTrialSeconds = 1.0;
+
+// The sweep on a dump that is described: the null device stands for its file, which nothing opens.
+SweepOptions on_described_dump(SweepOptions sweep, const std::string& shape) {
+  if (!sweep.dumps.empty()) throw InputError("--shape: --dump is given as well; give one of them");
+  if (sweep.config.empty()) {
+    sweep.dumps = {"/dev/null"};
+    sweep.sets.push_back("/name=\"" + shape + "\"");
+  } else {
+    sweep.sets.emplace_back("/dumps=[\"/dev/null\"]");
+  }
+  return sweep;
+}
+
+OpenDumps described(const SweepConfig& config, const DumpShape& shape) {
+  if (!config.cache_paths().empty()) {
+    throw InputError("--shape: the sweep replays cache files, which are of a dump; give the dump");
+  }
+  OpenDumps out;
+  out.planned.push_back(planned_dump(shape));
+  return out;
+}
 
 }  // namespace
 
@@ -58,9 +82,14 @@ int show_plan(const PlanOptions& options) {
   if (options.threads > 0) set_thread_count(options.threads);
   const auto start = std::chrono::steady_clock::now();
   ComputeDevice device(options.device);
-  SweepConfig config = read_sweep_options(options.sweep);
-  OpenDumps dumps = open_dumps(
-      config, {.memory_limit = options.memory_limit, .allow_virtual = options.sweep.allow_virtual});
+  const bool is_described = !options.shape.empty();
+  const DumpShape shape = is_described ? read_dump_shape(options.shape) : DumpShape{};
+  SweepConfig config = read_sweep_options(
+      is_described ? on_described_dump(options.sweep, options.shape) : options.sweep);
+  OpenDumps dumps = is_described
+                        ? described(config, shape)
+                        : open_dumps(config, {.memory_limit = options.memory_limit,
+                                              .allow_virtual = options.sweep.allow_virtual});
   log_notes(dumps.notes);
   device.suit(dumps.planned);
   const auto memory_limit =
@@ -78,8 +107,10 @@ int show_plan(const PlanOptions& options) {
   const std::chrono::duration<double> opened = std::chrono::steady_clock::now() - start;
   CostEstimate cost =
       estimate_cost(plan, dumps.dumps, device.kernels(), selection,
-                    std::max(kMostTrialSeconds - opened.count(), kLeastTrialSeconds), memory_limit);
+                    std::max(kMostTrialSeconds - opened.count(), kLeastTrialSeconds), memory_limit,
+                    is_described ? ReadStream(drawn_stream) : nullptr);
   cost.start_seconds = opened.count();
+  if (is_described) cost.dump_bytes = dump_bytes(shape);
   const PlanReport report(plan, selection, cost, thread_count());
   if (options.json) {
     report.write_json(print_block);
@@ -97,6 +128,10 @@ Command add_plan(CLI::App& app) {
   add_shard_option(*command, options->shard);
   add_threads_option(*command, options->threads);
   add_memory_limit(*command, options->memory_limit);
+  command
+      ->add_option("--shape", options->shape,
+                   "In place of dumps: layers x KV heads x query heads per KV head x d x tokens")
+      ->type_name("LxHxGxDxN");
   command->add_flag("--json", options->json, "One JSON document, with every cell's id and path");
   command->footer(kPlanFooter);
   return {command, [options] { return show_plan(*options); }};

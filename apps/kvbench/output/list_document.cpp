@@ -9,6 +9,7 @@
 #include "core/spelling.hpp"
 #include "metrics/layer_metrics.hpp"
 #include "metrics/metric_table.hpp"
+#include "output/counted_memory.hpp"
 #include "storage/codec_registry.hpp"
 #include "sweep/axis.hpp"
 
@@ -100,6 +101,7 @@ Json algorithms_document(const std::vector<std::string>& names) {
                   {"aliases", algorithm.aliases},
                   {"title", algorithm.title},
                   {"source", algorithm.source},
+                  {"memory", counted_memory(algorithm)},
                   {"answers_prompt_rows", algorithm.answers_prompt_rows}};
     entry["parameters"] = Json::array();
     for (const Parameter& parameter : algorithm.parameters) {

@@ -237,6 +237,9 @@ Json PlanReport::json_without_cells() const {
                      {"timed_cells", cost_.cells},
                      {"multiply_adds", multiply_adds_}}},
                    {"groups", std::move(groups)}};
+  if (cost_.dump_bytes > 0.0) {
+    document["dump_bytes"] = static_cast<std::int64_t>(cost_.dump_bytes);
+  }
   document["skips"] = Json::array();
   for (const Skip& skip : skips_) {
     document["skips"].push_back(
@@ -270,6 +273,11 @@ std::string PlanReport::table(std::size_t columns) const {
       fmt::format("{}{}: {} cells in {} groups, {} skipped\n", plan_.name,
                   selection_.shard.is_whole() ? "" : ", shard " + selection_.shard.text(),
                   selection_.cells, groups_.size(), skipped_);
+  if (cost_.dump_bytes > 0.0) {
+    out +=
+        fmt::format("dump: about {} on disk, with 2 bytes a number and the queries of all tokens\n",
+                    bytes_text(cost_.dump_bytes));
+  }
   if (layer_records_ > 0) {
     out += fmt::format("records of whole layers: {}\n", layer_records_);
   }

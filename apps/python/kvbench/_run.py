@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
@@ -18,6 +20,15 @@ from kvbench._methods import classes_called
 
 _FAILED_CELLS = 3  # exit codes of the program
 _DONE = (0, _FAILED_CELLS)
+_SHOWN = 3  # reasons in a message
+_FLAGS = ("fresh", "add", "anonymous", "retry-failed", "allow-virtual", "quiet")
+_OPTIONS = {
+    **{f"--{name}": name.replace("-", "_") + "=True" for name in _FLAGS},
+    **{f"--{name}": name for name in ("out", "only", "shard", "device", "threads")},
+    "--set": "sets",
+    "--memory-limit": "memory_limit",
+}
+"""Keywords that stand for the program's options."""
 
 
 class Results:
@@ -46,6 +57,25 @@ class Results:
         """Means and intervals per setting, each over the units that it has: `units` of
         `units_asked`. `means` compares settings."""
         return self.document["summary"]
+
+    @property
+    def reasons(self) -> dict[str, dict[str, int]]:
+        """Why cells have no numbers: by status ("failed", "skipped") and reason, how many."""
+        found: dict[str, Counter[str]] = {}
+        for cell in self.cells:
+            if "reason" in cell:
+                found.setdefault(cell["status"], Counter())[cell["reason"]] += 1
+        return {status: dict(reasons.most_common()) for status, reasons in found.items()}
+
+    def _lines(self, status: str) -> list[str]:
+        """How many cells have `status`, and why."""
+        reasons = self.reasons.get(status, {})
+        planned = self.document["plan"]["cells"]
+        lines = [f"{self.path}: {sum(reasons.values())} of {planned} cells {status}"]
+        lines += [f"  {count} {status}: {reason}" for reason, count in reasons.items()]
+        if len(reasons) > _SHOWN:
+            lines[1 + _SHOWN :] = [f"  and {len(reasons) - _SHOWN} more reasons: Results.reasons"]
+        return lines if reasons else []
 
     def frame(self) -> Any:
         """The cells as a pandas DataFrame, by kvplot.load_results: needs kvbench[plots]."""
@@ -108,6 +138,32 @@ def _written(sweep: dict[str, Any], out: Path) -> Iterator[Path]:
         raise
 
 
+def _command(words: list[str], tables: list[Any]) -> int:
+    """The exit code of the program's command; its errors name keywords."""
+    try:
+        return _core.run(words, tables)
+    except (_core.Error, OSError) as error:
+        named = re.sub(r"--[a-z-]+", lambda found: _OPTIONS.get(found[0], found[0]), str(error))
+        raise type(error)(re.sub(r"^kvbench (run|merge): ", r"kvbench.\1: ", named)) from None
+
+
+def _results(code: int, path: Path, resume: str) -> Results:
+    """Of a finished command: raises where cells are missing, warns where numbers are."""
+    results = Results(path)
+    failed = results._lines("failed")
+    if code not in _DONE:
+        planned = results.document["plan"]["cells"]
+        missing = planned - len(results.cells)
+        what = f"{missing} of {planned} cells" if missing else "parts of the results"
+        raise RuntimeError("\n".join([f"{path}: {what} are missing; {resume}", *failed]))
+    if code == _FAILED_CELLS:
+        lines = failed or [f"{path}: records of whole layers failed; `layers` says why"]
+        warnings.warn("\n".join(lines), RuntimeWarning, stacklevel=3)
+    elif results.cells and all(cell["status"] == "skipped" for cell in results.cells):
+        warnings.warn("\n".join(results._lines("skipped")), RuntimeWarning, stacklevel=3)
+    return results
+
+
 def run(
     sweep: str | os.PathLike[str] | dict[str, Any],
     *,
@@ -147,8 +203,9 @@ def run(
     computes failed cells again.
 
     Raises kvbench.Error for errors of the sweep, its dumps or the folder (nothing was computed) and
-    OSError where the folder cannot be written. Cells that failed raise nothing: their records say
-    why.
+    OSError where the folder cannot be written, RuntimeError where cells are missing, with the
+    reasons of those that failed. Where cells failed, or all were skipped, a RuntimeWarning has the
+    reasons; `Results.reasons` has them all.
     """
     folder = Path(out)
     words = ["--out", str(folder), "--device", device]
@@ -176,7 +233,7 @@ def run(
     try:
         with file as config:
             tables = method_tables("kvbench.run", methods)
-            code = _core.run(["run", "--config", str(config), *words], tables)
+            code = _command(["run", "--config", str(config), *words], tables)
     except _core.Error as error:
         unknown = re.search(r"unknown algorithm (\w+)", str(error))
         names = classes_called(unknown[1]) if unknown else ""
@@ -185,9 +242,7 @@ def run(
         raise _core.Error(
             f"kvbench.run: {unknown[1]} is a method of this program; give methods=[{names}]"
         ) from error
-    if code not in _DONE:
-        raise RuntimeError(f"{folder}: cells are missing; call kvbench.run again to resume")
-    return Results(folder / "results.json")
+    return _results(code, folder / "results.json", "call kvbench.run again to resume")
 
 
 def merge(
@@ -203,7 +258,5 @@ def merge(
     missing.
     """
     words = ["merge", *(os.fspath(folder) for folder in folders), "--out", os.fspath(out)]
-    code = _core.run(words, method_tables("kvbench.merge", methods))
-    if code not in _DONE:
-        raise RuntimeError(f"{out}: cells are missing; finish their shards, then merge again")
-    return Results(out)
+    code = _command(words, method_tables("kvbench.merge", methods))
+    return _results(code, Path(out), "finish their shards, then merge again")
