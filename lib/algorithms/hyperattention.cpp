@@ -45,7 +45,8 @@ class HyperAttention final : public Algorithm {
   void extend(Index first, Index last) override {
     keys_.add(first, last);
     const Index bits = p_.bits * last;
-    sketch_.lookup = {.held_bits = bits, .read_bits = bits};
+    sketch_.lookup = {
+        .held_bits = bits, .read_bits = bits, .shared_numbers = keys_.plane_numbers()};
   }
 
   void prepare(const RowLogits& row) override {

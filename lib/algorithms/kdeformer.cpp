@@ -58,10 +58,13 @@ class Kdeformer final : public Algorithm {
       sizes_.push_back(std::sqrt(canonical_dot(own, own, columns_)));
     }
     add_gram({values.data(), last - first, columns_}, {gram_.data(), columns_, columns_});
-    // Codes, and the size of each token's value.
+    // Codes, and the size of each token's value; planes, and the triangle of V^T V.
     const Index bits = p_.bits * last;
-    sketch_.lookup = {
-        .held_numbers = last, .held_bits = bits, .read_numbers = last, .read_bits = bits};
+    sketch_.lookup = {.held_numbers = last,
+                      .held_bits = bits,
+                      .read_numbers = last,
+                      .read_bits = bits,
+                      .shared_numbers = keys_.plane_numbers() + columns_ * (columns_ + 1) / 2};
   }
 
   void prepare(const RowLogits& row) override {

@@ -107,11 +107,14 @@ class Loki final : public Algorithm {
       : stream_(context.stream), p_(p), budget_(p.budget.of(context.prompt)) {
     if (p_.basis == Basis::kChannels) {
       channels_ = best_tokens(context.shared.get(ChannelSizes{}), 0, p_.rank);
+      sketch_.lookup.shared_bits = stream_.shape.d;  // whether a channel is chosen
     } else {
       const auto& eigen =
           context.shared.get(KeyComponents{p_.basis == Basis::kUnrotatedKeys, p_.centre});
       axes_.assign(eigen.vectors.begin(), eigen.vectors.begin() + p_.rank);
       set_gap(eigen.values);
+      // Keys are kept in the whole basis, and queries are turned into it.
+      sketch_.lookup.shared_numbers = stream_.shape.d * stream_.shape.d;
     }
   }
 
@@ -126,7 +129,7 @@ class Loki final : public Algorithm {
       // Few bits stand between the least and the largest number of a token, 16 bits each.
       const Index ends = p_.label_bits == kLabelBits ? 32 * seen : 0;
       const Index bits = p_.label_bits * p_.rank * seen + ends;
-      sketch_.lookup = {.held_bits = bits, .read_bits = bits};
+      sketch_.lookup.held_bits = sketch_.lookup.read_bits = bits;
     }
   }
 

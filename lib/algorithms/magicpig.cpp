@@ -104,7 +104,8 @@ class MagicPig final : public Algorithm {
     sketch_.lookup = {.held_numbers = mean_numbers,
                       .held_bits = code_bits,
                       .read_numbers = mean_numbers,
-                      .read_bits = code_bits};
+                      .read_bits = code_bits,
+                      .shared_numbers = static_cast<Index>(planes_.size())};
   }
 
   void prepare(const RowLogits& row) override {

@@ -127,6 +127,7 @@ class Performer final : public CompressOnce {
     logs_.resize(static_cast<std::size_t>(kTokensAtOnce * omegas_->padded()));
     sketch_.own_values.assign(features, Vector(dv, 0.0));
     sketch_.bookkeeping = 1;  // c
+    sketch_.lookup.shared_numbers = p_.features * shape.d;
   }
 
   // Tokens [first, last) into the sums.
