@@ -31,6 +31,8 @@ class HashedKeys {
 
   std::uint32_t number_of(const double* vector) const;
 
+  static constexpr double kTokenBytes = 16.0;  // sorted, and merged in a place of as many
+
  private:
   const Stream& stream_;
   std::vector<double> planes_;                                  // [bits, d]

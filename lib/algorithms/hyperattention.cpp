@@ -111,6 +111,9 @@ AlgorithmDescription describe_hyperattention() {
   d.skip_reason = [](const Parameters&, const StreamShape& shape, Index) {
     return cannot_forget("hyperattention", shape);
   };
+  d.memory = [](const Parameters&, const StreamShape& shape, Index) {
+    return CellMemory{.held = HashedKeys::kTokenBytes * static_cast<double>(shape.tokens)};
+  };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<HyperAttention>(p, context);
   };

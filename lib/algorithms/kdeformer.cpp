@@ -50,6 +50,7 @@ class Kdeformer final : public Algorithm {
   void extend(Index first, Index last) override {
     keys_.add(first, last);
     std::vector<double> values;  // of these tokens, and a one each
+    values.reserve(static_cast<std::size_t>((last - first) * columns_));
     for (Index token = first; token < last; ++token) {
       const double* value = context_.stream.values.row(token);
       values.insert(values.end(), value, value + columns_ - 1);
@@ -153,6 +154,13 @@ AlgorithmDescription describe_kdeformer() {
   d.needs = [](const Parameters&) { return Needs{.row_logits = true}; };
   d.skip_reason = [](const Parameters&, const StreamShape& shape, Index) {
     return cannot_forget("kdeformer", shape);
+  };
+  d.memory = [](const Parameters&, const StreamShape& shape, Index) {
+    const auto n = static_cast<double>(shape.tokens);
+    const auto columns = static_cast<double>(shape.dv + 1);
+    // Sizes, weights and their sums are lists that grow by doubling.
+    return CellMemory{.held = (HashedKeys::kTokenBytes + 32.0) * n + 8.0 * columns * columns,
+                      .working = (8.0 * columns + 16.0) * n};
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Kdeformer>(p, context);

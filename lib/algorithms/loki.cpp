@@ -60,6 +60,7 @@ struct KeyComponents {
     const Index d = stream.shape.d;
     const auto count = static_cast<double>(range.size());
     Vector keys;
+    keys.reserve(static_cast<std::size_t>(range.size() * d));
     Vector mean(static_cast<std::size_t>(d), 0.0);
     for (Index token = range.first; token < range.last; ++token) {
       Vector key(stream.keys.row(token), stream.keys.row(token) + d);
@@ -78,6 +79,11 @@ struct KeyComponents {
     mirror_upper(squares);
     for (double& each : covariance) each /= count;
     return symmetric_eigen(std::move(covariance), d);
+  }
+  // The keys, and a covariance with what an eigenvalue solver makes of it.
+  double scratch(const StreamShape& shape, Index prompt) const {
+    const Index tokens = visible_prompt(shape, prompt).size();
+    return 8.0 * static_cast<double>(shape.d * (tokens + 3 * shape.d));
   }
   auto operator<=>(const KeyComponents&) const = default;
 };
@@ -119,6 +125,7 @@ class Loki final : public Algorithm {
   }
 
   void extend(Index first, Index last) override {
+    labels_.reserve(static_cast<std::size_t>(stream_.shape.tokens * p_.rank));
     for (Index token = first; token < last; ++token) {
       Vector label = projected(stream_.keys.row(token));
       if (p_.label_bits == kLabelBits) round_to_four_bits(label);
@@ -270,6 +277,9 @@ AlgorithmDescription describe_loki() {
   d.shared_work = [](const Parameters& p, const StreamShape&, Index, std::uint32_t) {
     if (p.basis == Basis::kChannels) return std::vector<SharedWork>{ChannelSizes{}};
     return std::vector<SharedWork>{KeyComponents{p.basis == Basis::kUnrotatedKeys, p.centre}};
+  };
+  d.memory = [](const Parameters& p, const StreamShape& shape, Index) {
+    return CellMemory{.held = 8.0 * static_cast<double>(p.rank * (shape.tokens + shape.d))};
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Loki>(p, context);
