@@ -133,6 +133,17 @@ struct Needs {
   bool prompt_queries = false;    // needs the queries of all prompt rows
 };
 
+// A sketch row, in a list that grew by doubling.
+inline constexpr double kSketchRowBytes = 2.0 * sizeof(SketchRow);
+// Of a vector that a sketch has of its own, beside its numbers.
+inline constexpr double kVectorBytes = 48.0;
+
+// Bytes of host memory that a cell takes at most beside the sketch rows of plain tokens.
+struct CellMemory {
+  double held = 0.0;     // from its first row to its last: tables per token, matrices
+  double working = 0.0;  // more at one time, copies of the stream's vectors included
+};
+
 // What is known of an algorithm beforehand, as functions of its parameters: of Params in an
 // AlgorithmDescription, of the algorithm's own struct where it is written (typed_algorithm.hpp).
 template <class P>
@@ -167,6 +178,9 @@ struct AlgorithmFunctions {
   FunctionOf<P, bool()> makes_values;
   // Keeps every token for good, whatever it attends to: memory is that of `exact`.
   FunctionOf<P, bool()> never_evicts;
+  // Empty: none, nor more than copies of all keys and values. Vectors of its own that `most_kept`
+  // counts need not be part of it (`makes_values`).
+  FunctionOf<P, CellMemory(const StreamShape&, Index prompt)> memory;
 };
 
 // Of what a model may have besides scale, soft-cap and window: why an algorithm does not run with

@@ -85,6 +85,15 @@ References references_of(const Parameters& p, const StreamShape& shape, Index pr
   return {first_reference(p, prompt), prompt, p.masked, parts.middle.first, parts.middle.last};
 }
 
+FitRule fit_rule(const Parameters& p) {
+  return {.weights = p.bias == Bias::kFitted,
+          .values = p.values == Values::kFitted,
+          .ridge = p.ridge,
+          .steps = p.steps,
+          .lowest = std::exp(bias_low(p)),
+          .highest = std::exp(bias_high(p))};
+}
+
 class AttentionMatching final : public CompressOnce {
  public:
   AttentionMatching(const Parameters& p, const CellContext& context)
@@ -136,20 +145,11 @@ class AttentionMatching final : public CompressOnce {
         tokens.push_back(static_cast<std::int32_t>(token));
       }
     }
-    add_rows(tokens, fit_rows(context_.stream, references_, attention, tokens, fit_rule(),
+    add_rows(tokens, fit_rows(context_.stream, references_, attention, tokens, fit_rule(p_),
                               std::move(weights)));
   }
 
  private:
-  FitRule fit_rule() const {
-    return {.weights = p_.bias == Bias::kFitted,
-            .values = p_.values == Values::kFitted,
-            .ridge = p_.ridge,
-            .steps = p_.steps,
-            .lowest = std::exp(bias_low(p_)),
-            .highest = std::exp(bias_high(p_))};
-  }
-
   PursuitRule pursuit_rule() const {
     return {.ridge = p_.ridge,
             .lowest = std::exp(bias_low(p_)),
@@ -206,6 +206,17 @@ std::vector<SharedWork> shared_work(const Parameters& p, const StreamShape& shap
     work.insert(work.end(), more.begin(), more.end());
   }
   return work;
+}
+
+CellMemory memory_of(const Parameters& p, const StreamShape& shape, Index prompt) {
+  if (keeps_whole_prompt(p.budget.of(prompt), shape, prompt)) return {};
+  const References references = references_of(p, shape, prompt);
+  const Index tokens = std::min(references.tokens(), p.budget.of(prompt));
+  FitRule rule = fit_rule(p);
+  rule.weights = rule.weights && !pursues(p);  // a pursuit finds them
+  const double fit = fit_bytes(references.rows() * shape.heads_per_kv, tokens, shape, rule);
+  const double pursuit = pursues(p) ? pursuit_bytes(references.tokens(), tokens) : 0.0;
+  return {.working = std::max(fit, pursuit)};
 }
 
 Choices<Select> selections() {
@@ -298,6 +309,7 @@ AlgorithmDescription describe_attention_matching() {
   };
   d.only_appends = [](const Parameters&) { return true; };
   d.makes_values = [](const Parameters& p) { return p.values == Values::kFitted; };
+  d.memory = memory_of;
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<AttentionMatching>(p, context);
   };

@@ -16,6 +16,7 @@
 #include "algorithms/budget.hpp"
 #include "algorithms/softmax_balancer.hpp"
 #include "core/canonical.hpp"
+#include "kernels/balance_walk.hpp"
 
 namespace kvbench {
 namespace {
@@ -182,6 +183,7 @@ struct FirstReductions {
     const Index blocks = (last - first) / t;
     return 2.0 * static_cast<double>(blocks) * WalkMatrices::bytes(t);
   }
+  double scratch(const StreamShape& shape, Index) const { return walk_bytes(t, shape.d, shape.dv); }
   auto operator<=>(const FirstReductions&) const = default;
 };
 
@@ -425,6 +427,12 @@ AlgorithmDescription describe_balancekv() {
     std::vector<SharedWork> work = {StreamNorms()};
     if (const auto first = first_reductions(p, shape, prompt)) work.push_back(*first);
     return work;
+  };
+  d.memory = [](const Parameters& p, const StreamShape& shape, Index) {
+    const Index batch = std::min(shape.tokens, 2 * p.t);  // a cell overflows at t tokens or more
+    // A token has a row in the numerator and one in the denominator.
+    return CellMemory{.held = kSketchRowBytes * static_cast<double>(shape.tokens),
+                      .working = walk_bytes(batch, shape.d, shape.dv)};
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<BalanceKv>(p, context);

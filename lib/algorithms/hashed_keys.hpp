@@ -22,6 +22,7 @@ class HashedKeys {
   // Tokens [first, last) arrive, in order.
   void add(Index first, Index last);
   Index tokens() const { return static_cast<Index>(sorted_.size()); }
+  Index plane_numbers() const { return static_cast<Index>(planes_.size()); }
 
   // The `block` tokens around the query's place in the order of (number, token), ascending; all
   // tokens where these are all. The place: behind the tokens of a lower number and half of those
@@ -29,6 +30,8 @@ class HashedKeys {
   std::vector<Index> around(const double* query, Index block) const;
 
   std::uint32_t number_of(const double* vector) const;
+
+  static constexpr double kTokenBytes = 16.0;  // sorted, and merged in a place of as many
 
  private:
   const Stream& stream_;

@@ -45,7 +45,8 @@ class HyperAttention final : public Algorithm {
   void extend(Index first, Index last) override {
     keys_.add(first, last);
     const Index bits = p_.bits * last;
-    sketch_.lookup = {.held_bits = bits, .read_bits = bits};
+    sketch_.lookup = {
+        .held_bits = bits, .read_bits = bits, .shared_numbers = keys_.plane_numbers()};
   }
 
   void prepare(const RowLogits& row) override {
@@ -109,6 +110,9 @@ AlgorithmDescription describe_hyperattention() {
   d.needs = [](const Parameters&) { return Needs{.row_logits = true}; };
   d.skip_reason = [](const Parameters&, const StreamShape& shape, Index) {
     return cannot_forget("hyperattention", shape);
+  };
+  d.memory = [](const Parameters&, const StreamShape& shape, Index) {
+    return CellMemory{.held = HashedKeys::kTokenBytes * static_cast<double>(shape.tokens)};
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<HyperAttention>(p, context);

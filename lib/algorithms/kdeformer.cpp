@@ -50,6 +50,7 @@ class Kdeformer final : public Algorithm {
   void extend(Index first, Index last) override {
     keys_.add(first, last);
     std::vector<double> values;  // of these tokens, and a one each
+    values.reserve(static_cast<std::size_t>((last - first) * columns_));
     for (Index token = first; token < last; ++token) {
       const double* value = context_.stream.values.row(token);
       values.insert(values.end(), value, value + columns_ - 1);
@@ -58,10 +59,13 @@ class Kdeformer final : public Algorithm {
       sizes_.push_back(std::sqrt(canonical_dot(own, own, columns_)));
     }
     add_gram({values.data(), last - first, columns_}, {gram_.data(), columns_, columns_});
-    // Codes, and the size of each token's value.
+    // Codes, and the size of each token's value; planes, and the triangle of V^T V.
     const Index bits = p_.bits * last;
-    sketch_.lookup = {
-        .held_numbers = last, .held_bits = bits, .read_numbers = last, .read_bits = bits};
+    sketch_.lookup = {.held_numbers = last,
+                      .held_bits = bits,
+                      .read_numbers = last,
+                      .read_bits = bits,
+                      .shared_numbers = keys_.plane_numbers() + columns_ * (columns_ + 1) / 2};
   }
 
   void prepare(const RowLogits& row) override {
@@ -150,6 +154,13 @@ AlgorithmDescription describe_kdeformer() {
   d.needs = [](const Parameters&) { return Needs{.row_logits = true}; };
   d.skip_reason = [](const Parameters&, const StreamShape& shape, Index) {
     return cannot_forget("kdeformer", shape);
+  };
+  d.memory = [](const Parameters&, const StreamShape& shape, Index) {
+    const auto n = static_cast<double>(shape.tokens);
+    const auto columns = static_cast<double>(shape.dv + 1);
+    // Sizes, weights and their sums are lists that grow by doubling.
+    return CellMemory{.held = (HashedKeys::kTokenBytes + 32.0) * n + 8.0 * columns * columns,
+                      .working = (8.0 * columns + 16.0) * n};
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Kdeformer>(p, context);

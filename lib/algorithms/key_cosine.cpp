@@ -11,6 +11,7 @@ namespace kvbench {
 namespace {
 
 constexpr double kLeastLength = 1e-6;  // of a key whose nearest is sought
+constexpr Index kCosinesAtOnce = 96;
 
 }  // namespace
 
@@ -34,17 +35,16 @@ std::vector<double> unit_keys(const std::vector<const double*>& keys, Index d,
 
 void for_each_cosine(const std::vector<double>& a, const std::vector<double>& b, Index d,
                      const std::function<void(Index i, double* products)>& visit) {
-  constexpr Index kRowsAtOnce = 96;
   constexpr Index kRowsPerTask = 6;
   const Index rows = static_cast<Index>(a.size()) / d;
   const Index columns = static_cast<Index>(b.size()) / d;
   const PackedKeys keys(ConstMatrix(b.data(), columns, d), 0, columns);
   StreamShape plain;  // scale 1, no cap
   plain.d = d;
-  std::vector<double> block(static_cast<std::size_t>(kRowsAtOnce * keys.padded()));
-  for (Index first = 0; first < rows; first += kRowsAtOnce) {
+  std::vector<double> block(static_cast<std::size_t>(kCosinesAtOnce * keys.padded()));
+  for (Index first = 0; first < rows; first += kCosinesAtOnce) {
     std::vector<const double*> some;
-    for (Index i = first; i < std::min(first + kRowsAtOnce, rows); ++i) {
+    for (Index i = first; i < std::min(first + kCosinesAtOnce, rows); ++i) {
       some.push_back(a.data() + i * d);
     }
     const auto count = static_cast<Index>(some.size());
@@ -59,6 +59,10 @@ void for_each_cosine(const std::vector<double>& a, const std::vector<double>& b,
       visit(first + static_cast<Index>(i), block.data() + static_cast<Index>(i) * keys.padded());
     }
   }
+}
+
+double cosines_bytes(Index rows, Index columns, Index d) {
+  return 8.0 * static_cast<double>(d * (rows + 2 * columns) + kCosinesAtOnce * columns);
 }
 
 void for_each_nearest(

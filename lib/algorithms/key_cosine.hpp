@@ -23,6 +23,9 @@ std::vector<double> unit_keys(const std::vector<const double*>& keys, Index d,
 void for_each_cosine(const std::vector<double>& a, const std::vector<double>& b, Index d,
                      const std::function<void(Index i, double* products)>& visit);
 
+// Bytes that this takes: both, keys as a kernel lays them out, and some rows of products.
+double cosines_bytes(Index rows, Index columns, Index d);
+
 // For each of `tokens` in order the first of `among` whose key has the largest cosine with its own:
 // `visit(token, place in among, cosine)`. A key shorter than 1e-6 counts as that long.
 void for_each_nearest(

@@ -130,9 +130,7 @@ struct SharedTrace {
     return trace_model(context, scoring(p, context.tokens, context.prompt), kept.budget,
                        kept.recent, seed);
   }
-  double bytes(const ScopeSize& size) const {
-    return trace_bytes(size.heads(), size.tokens - size.prompt, p.budget.of(size.prompt));
-  }
+  double bytes(const ScopeSize& size) const { return trace_bytes(size, p.budget.of(size.prompt)); }
   auto operator<=>(const SharedTrace&) const = default;
 };
 

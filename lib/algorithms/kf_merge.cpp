@@ -105,6 +105,10 @@ AlgorithmDescription describe_kf_merge() {
   // Not `only_appends`: a codec that writes several tokens together could not write merged keys.
   describe_as_selection(d);
   d.makes_values = [](const Parameters&) { return true; };
+  d.memory = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+    const Index kept = std::min(prompt, p.budget.of(prompt));
+    return CellMemory{.working = cosines_bytes(prompt - kept, kept, shape.d)};
+  };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<KfMerge>(p, context);
   };

@@ -60,6 +60,7 @@ struct KeyComponents {
     const Index d = stream.shape.d;
     const auto count = static_cast<double>(range.size());
     Vector keys;
+    keys.reserve(static_cast<std::size_t>(range.size() * d));
     Vector mean(static_cast<std::size_t>(d), 0.0);
     for (Index token = range.first; token < range.last; ++token) {
       Vector key(stream.keys.row(token), stream.keys.row(token) + d);
@@ -78,6 +79,11 @@ struct KeyComponents {
     mirror_upper(squares);
     for (double& each : covariance) each /= count;
     return symmetric_eigen(std::move(covariance), d);
+  }
+  // The keys, and a covariance with what an eigenvalue solver makes of it.
+  double scratch(const StreamShape& shape, Index prompt) const {
+    const Index tokens = visible_prompt(shape, prompt).size();
+    return 8.0 * static_cast<double>(shape.d * (tokens + 3 * shape.d));
   }
   auto operator<=>(const KeyComponents&) const = default;
 };
@@ -107,15 +113,19 @@ class Loki final : public Algorithm {
       : stream_(context.stream), p_(p), budget_(p.budget.of(context.prompt)) {
     if (p_.basis == Basis::kChannels) {
       channels_ = best_tokens(context.shared.get(ChannelSizes{}), 0, p_.rank);
+      sketch_.lookup.shared_bits = stream_.shape.d;  // whether a channel is chosen
     } else {
       const auto& eigen =
           context.shared.get(KeyComponents{p_.basis == Basis::kUnrotatedKeys, p_.centre});
       axes_.assign(eigen.vectors.begin(), eigen.vectors.begin() + p_.rank);
       set_gap(eigen.values);
+      // Keys are kept in the whole basis, and queries are turned into it.
+      sketch_.lookup.shared_numbers = stream_.shape.d * stream_.shape.d;
     }
   }
 
   void extend(Index first, Index last) override {
+    labels_.reserve(static_cast<std::size_t>(stream_.shape.tokens * p_.rank));
     for (Index token = first; token < last; ++token) {
       Vector label = projected(stream_.keys.row(token));
       if (p_.label_bits == kLabelBits) round_to_four_bits(label);
@@ -126,7 +136,7 @@ class Loki final : public Algorithm {
       // Few bits stand between the least and the largest number of a token, 16 bits each.
       const Index ends = p_.label_bits == kLabelBits ? 32 * seen : 0;
       const Index bits = p_.label_bits * p_.rank * seen + ends;
-      sketch_.lookup = {.held_bits = bits, .read_bits = bits};
+      sketch_.lookup.held_bits = sketch_.lookup.read_bits = bits;
     }
   }
 
@@ -267,6 +277,9 @@ AlgorithmDescription describe_loki() {
   d.shared_work = [](const Parameters& p, const StreamShape&, Index, std::uint32_t) {
     if (p.basis == Basis::kChannels) return std::vector<SharedWork>{ChannelSizes{}};
     return std::vector<SharedWork>{KeyComponents{p.basis == Basis::kUnrotatedKeys, p.centre}};
+  };
+  d.memory = [](const Parameters& p, const StreamShape& shape, Index) {
+    return CellMemory{.held = 8.0 * static_cast<double>(p.rank * (shape.tokens + shape.d))};
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Loki>(p, context);

@@ -88,6 +88,10 @@ class MagicPig final : public Algorithm {
       }
       for (double& each : mean_) each /= static_cast<double>(middle.size());
     }
+    const auto tokens = static_cast<std::size_t>(middle.size());
+    centred_.reserve(tokens * d);
+    norms_.reserve(tokens);
+    codes_.reserve(tokens * static_cast<std::size_t>(p_.tables));
     for (Index token = middle.first; token < middle.last; ++token) {
       const std::vector<double> key = less_mean(stream_.keys.row(token));
       centred_.insert(centred_.end(), key.begin(), key.end());
@@ -104,7 +108,8 @@ class MagicPig final : public Algorithm {
     sketch_.lookup = {.held_numbers = mean_numbers,
                       .held_bits = code_bits,
                       .read_numbers = mean_numbers,
-                      .read_bits = code_bits};
+                      .read_bits = code_bits,
+                      .shared_numbers = static_cast<Index>(planes_.size())};
   }
 
   void prepare(const RowLogits& row) override {
@@ -301,6 +306,15 @@ AlgorithmDescription describe_magicpig() {
   };
   d.skip_reason = [](const Parameters&, const StreamShape& shape, Index) {
     return cannot_forget("magicpig", shape);
+  };
+  d.memory = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+    const auto d = static_cast<double>(shape.d);
+    const auto planes = static_cast<double>(p.bits * p.tables);
+    const auto tables = static_cast<double>(p.tables);
+    const double of_token = 8.0 * d + 8.0 + 4.0 * tables;  // centred key, its norm, its codes
+    const double keys = static_cast<double>(kKeysAtOnce) * (8.0 * (d + planes) + 4.0 * tables);
+    return CellMemory{.held = 8.0 * planes * d + of_token * static_cast<double>(prompt),
+                      .working = std::max(8.0 * planes * d, keys)};
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<MagicPig>(p, context);

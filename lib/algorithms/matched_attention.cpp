@@ -418,6 +418,21 @@ void fail_singular_fit() {
       "set `ridge` above 0");
 }
 
+double fit_bytes(Index references, Index tokens, const StreamShape& shape, const FitRule& rule) {
+  const auto r = static_cast<double>(references);
+  const auto t = static_cast<double>(tokens);
+  const auto dv = static_cast<double>(shape.dv);
+  // X X^T with its factor, and X^T; else X^T X with its factor.
+  const double solved = references < tokens ? r * (t + 2.0 * r + dv) : 2.0 * t * t;
+  double weights = 0.0;
+  if (rule.weights) weights = solved;
+  // To descend, X^T X is kept, and needed twice more.
+  if (rule.weights && rule.steps > 0) weights = t * t + std::max(solved, 2.0 * t * t);
+  const double values = (rule.values ? solved + 2.0 * t * dv : 0.0) + t * dv;
+  const double blocks = static_cast<double>(kReferencesAtOnce) * (t + dv);
+  return 8.0 * (std::max(weights, values) + blocks + t * static_cast<double>(shape.d + 16));
+}
+
 FittedRows fit_rows(const Stream& stream, const References& references,
                     const ReferenceAttention::Result& attention,
                     const std::vector<std::int32_t>& tokens, const FitRule& rule,

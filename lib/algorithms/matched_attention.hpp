@@ -97,6 +97,9 @@ struct FittedRows {
   double output_residual = 0.0;             // |X C - Y|_F / |Y|_F: of the answers
 };
 
+// Bytes that fitting so many tokens takes, the fitted rows aside.
+double fit_bytes(Index references, Index tokens, const StreamShape& shape, const FitRule& rule);
+
 // Throws the CellError of a singular system.
 [[noreturn]] void fail_singular_fit();
 

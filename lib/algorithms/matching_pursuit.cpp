@@ -109,6 +109,7 @@ class Pursuit {
     chosen_.push_back(token);
     moments_.push_back(product(token, target_));
     std::vector<double>& with = gram_.emplace_back();
+    with.reserve(chosen_.size());
     for (const Index other : chosen_) {
       with.push_back(canonical_dot(column(token), column(other), references_));
     }
@@ -196,6 +197,11 @@ PursuedTokens pursue(const AlignedDoubles& exponentials, const std::vector<doubl
   pursuit.choose(count);
   for (int round = 0; round < kDropRounds && pursuit.drop(); ++round) pursuit.choose(count);
   return pursuit.result(references.first_token);
+}
+
+double pursuit_bytes(Index tokens, Index count) {
+  const auto t = static_cast<double>(count);
+  return 20.0 * t * t + 64.0 * t + 16.0 * static_cast<double>(tokens);
 }
 
 }  // namespace kvbench

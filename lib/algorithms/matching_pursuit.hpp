@@ -42,4 +42,8 @@ struct PursuedTokens {
 PursuedTokens pursue(const AlignedDoubles& exponentials, const std::vector<double>& sums,
                      const References& references, Index count, const PursuitRule& rule);
 
+// Bytes that choosing `count` of so many tokens takes: their products by pairs, all of them again,
+// and a Cholesky factor.
+double pursuit_bytes(Index tokens, Index count);
+
 }  // namespace kvbench

@@ -102,6 +102,10 @@ AlgorithmDescription describe_merge_cosine() {
   describe_as_selection(d);
   d.only_appends = [](const Parameters&) { return true; };
   d.makes_values = [](const Parameters&) { return true; };
+  d.memory = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+    const Index kept = std::min(prompt, p.budget.of(prompt));
+    return CellMemory{.working = cosines_bytes(prompt - kept, kept, shape.d)};
+  };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<MergeCosine>(p, context);
   };

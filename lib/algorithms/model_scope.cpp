@@ -191,11 +191,16 @@ ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Inde
   return trace;
 }
 
-double trace_bytes(Index heads, Index rows, Index budget, double logit_bytes) {
+double trace_bytes(const ScopeSize& size, Index budget, double logit_bytes) {
+  const Index heads = size.heads();
+  const Index rows = size.tokens - size.prompt;
+  // Logits and exponentials of some rows of one stream, and its keys as a kernel lays them out.
+  const Index at_once = std::min(kRowsAtOnce, rows) * size.heads_per_kv;
+  const double block = 8.0 * static_cast<double>(size.tokens * (2 * at_once + size.d));
   const double of_all = sizeof(double) * static_cast<double>(heads) * static_cast<double>(rows) *
                         static_cast<double>(rows + budget);
   const double of_one = sizeof(double) * static_cast<double>(heads) * static_cast<double>(budget);
-  return std::min(of_all, std::max(logit_bytes, of_one));
+  return std::min(of_all, std::max(logit_bytes, of_one)) + block;
 }
 
 TraceFollower::TraceFollower(const CellContext& context, const ModelTrace& trace,

@@ -29,9 +29,8 @@ ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Inde
 ModelTrace trace_prompt(const ModelContext& context, const Scoring& scoring, Index budget,
                         Index recent, std::uint32_t seed);
 
-// Memory that trace_model needs at most for `rows` decode rows of `heads` query heads; what a
-// stream takes is not counted.
-double trace_bytes(Index heads, Index rows, Index budget, double logit_bytes = kModelLogitBytes);
+// Memory that trace_model needs at most; what a stream takes is not counted.
+double trace_bytes(const ScopeSize& size, Index budget, double logit_bytes = kModelLogitBytes);
 
 // Follows a trace on one stream.
 class TraceFollower final : public Algorithm {

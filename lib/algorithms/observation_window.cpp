@@ -30,6 +30,11 @@ WindowScores::Result WindowScores::compute(const SharedContext& context) const {
   return sums;
 }
 
+double WindowScores::scratch(const StreamShape& shape, Index prompt) const {
+  const bool by_rows = largest || row_weight != RowWeight::kEqual;
+  return by_rows ? prompt_rows_bytes(shape, prompt, window) : 0.0;
+}
+
 void WindowScores::add_row(const Stream& stream, const LogitBlock& block, std::size_t r,
                            Result& scores) const {
   const StreamShape& shape = stream.shape;

@@ -41,6 +41,7 @@ struct WindowScores {
 
   using Result = ScoreSums;
   Result compute(const SharedContext& context) const;
+  double scratch(const StreamShape& shape, Index prompt) const;
   auto operator<=>(const WindowScores&) const = default;
 
  private:

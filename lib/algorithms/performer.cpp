@@ -127,6 +127,7 @@ class Performer final : public CompressOnce {
     logs_.resize(static_cast<std::size_t>(kTokensAtOnce * omegas_->padded()));
     sketch_.own_values.assign(features, Vector(dv, 0.0));
     sketch_.bookkeeping = 1;  // c
+    sketch_.lookup.shared_numbers = p_.features * shape.d;
   }
 
   // Tokens [first, last) into the sums.
@@ -271,6 +272,15 @@ AlgorithmDescription describe_performer() {
   };
   d.not_stored = [](const Parameters&) -> std::optional<std::string> {
     return "its random features are not keys that a codec could write";
+  };
+  d.memory = [](const Parameters& p, const StreamShape& shape, Index) {
+    const auto d = static_cast<double>(shape.d);
+    const auto dv = static_cast<double>(shape.dv);
+    const auto features = static_cast<double>(p.features);
+    // Of a feature: its key twice, its sums twice, and logarithms for some tokens.
+    const double of_feature = 8.0 * (2.0 * (d + dv) + static_cast<double>(kTokensAtOnce) + 1.0) +
+                              2.0 * kVectorBytes + kSketchRowBytes;
+    return CellMemory{.held = features * of_feature, .working = 8.0 * d * (features + 4.0 * d)};
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Performer>(p, context);

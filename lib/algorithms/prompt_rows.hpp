@@ -10,13 +10,21 @@
 
 namespace kvbench {
 
+inline constexpr Index kPromptNumbersAtOnce = Index{1} << 22;  // of logits
+
+// Bytes of such a block of `rows` prompt rows, and of the keys as a kernel lays them out.
+inline double prompt_rows_bytes(const StreamShape& shape, Index prompt, Index rows) {
+  const Index of_row = shape.heads_per_kv * prompt;
+  const Index numbers = std::min(rows * of_row, std::max(kPromptNumbersAtOnce, of_row));
+  return 16.0 * static_cast<double>(numbers) + 8.0 * static_cast<double>(shape.tokens * shape.d);
+}
+
 // Calls body(block, r) for prompt rows [first, P) in order: row block.rows[r], logits and
 // exponentials of all its query heads.
 template <class Body>
 void for_each_prompt_row(const SharedContext& context, Index first, const Body& body) {
-  constexpr Index kNumbersAtOnce = Index{1} << 22;  // of logits
   const Index of_row = context.stream.shape.heads_per_kv * std::max<Index>(1, context.prompt);
-  const Index at_once = std::max<Index>(1, kNumbersAtOnce / of_row);
+  const Index at_once = std::max<Index>(1, kPromptNumbersAtOnce / of_row);
   LogitBlock block;
   for (; first < context.prompt; first += at_once) {
     std::vector<Index> rows;

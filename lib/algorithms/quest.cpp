@@ -36,10 +36,19 @@ struct Parameters {
 
 constexpr Index kLeastPages = 3;  // of the released evaluation
 
+// Numbers of the lower bounds of all pages.
+Index lower_bounds(Index page, const StreamShape& shape) {
+  return (shape.tokens / page + 1) * shape.d;
+}
+
 class Quest final : public Algorithm {
  public:
   Quest(const Parameters& p, const CellContext& context)
-      : stream_(context.stream), p_(p), budget_(p.budget.of(context.prompt)) {}
+      : stream_(context.stream), p_(p), budget_(p.budget.of(context.prompt)) {
+    const auto numbers = static_cast<std::size_t>(lower_bounds(p.page, stream_.shape));
+    low_.reserve(numbers);
+    high_.reserve(numbers);
+  }
 
   void extend(Index first, Index last) override {
     const Index d = stream_.shape.d;
@@ -148,6 +157,9 @@ AlgorithmDescription describe_quest() {
                      Index prompt) -> std::optional<std::string> {
     if (const auto reason = cannot_forget("quest", shape)) return reason;
     return empty_budget(p.budget, prompt);
+  };
+  d.memory = [](const Parameters& p, const StreamShape& shape, Index) {
+    return CellMemory{.held = 16.0 * static_cast<double>(lower_bounds(p.page, shape))};
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Quest>(p, context);

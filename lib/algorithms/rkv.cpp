@@ -109,6 +109,9 @@ struct PromptRedundancy {
     const PromptRange visible = visible_prompt(context.stream.shape, context.prompt);
     return redundancy(context.stream, tokens_between(visible.first, visible.last), threshold);
   }
+  double scratch(const StreamShape& shape, Index prompt) const {
+    return cosines_bytes(0, visible_prompt(shape, prompt).size(), shape.d);
+  }
   auto operator<=>(const PromptRedundancy&) const = default;
 };
 
@@ -256,6 +259,11 @@ AlgorithmDescription describe_rkv() {
   };
   d.most_kept = most_kept;
   d.only_appends = [](const Parameters& p) { return p.semantics == Semantics::kOnce; };
+  d.memory = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+    if (p.semantics == Semantics::kOnce) return CellMemory{};
+    const Index tokens = std::min(shape.reach(), p.budget.of(prompt) + p.interval);
+    return CellMemory{.working = cosines_bytes(0, tokens, shape.d)};
+  };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Rkv>(p, context);
   };

@@ -67,6 +67,9 @@ struct PromptMoments {
     });
     return moments;
   }
+  double scratch(const StreamShape& shape, Index prompt) const {
+    return prompt_rows_bytes(shape, prompt, prompt);
+  }
   auto operator<=>(const PromptMoments&) const = default;
 
  private:

@@ -12,6 +12,11 @@
 // An algorithm names WindowScores{32} among its shared work and reads it back by the same key:
 // `const ScoreSums& sums = setting.shared.get(WindowScores{32});`.
 //
+// A kind whose computing takes more memory at one time than a copy of all keys and values, its
+// result aside, says how much:
+//
+//   double scratch(const StreamShape& shape, Index prompt) const;
+//
 // What is gathered over the scored rows, for `derived` alone, comes later, from their logits while
 // they pass through the cells. Such a kind has
 //
@@ -120,6 +125,11 @@ class SharedWork {
           return std::make_shared<typename Work::Result>(work.compute(context));
         }) {
     if constexpr (requires { work.bytes(); }) bytes_ = work.bytes();
+    if constexpr (requires { &Work::scratch; }) {
+      scratch_ = [work](const StreamShape& shape, Index prompt) {
+        return work.scratch(shape, prompt);
+      };
+    }
     if constexpr (requires { &Work::compute_all; }) compute_all_ = all_of<Work>;
     if constexpr (requires { &Work::add_rows; }) {
       add_rows_ = [work](const SharedContext& context, const RowBlock& block, void* result) {
@@ -131,6 +141,10 @@ class SharedWork {
   const WorkKey& key() const { return key_; }
   // Memory of the result, besides some numbers per token.
   double bytes() const { return bytes_; }
+  // Memory that computing takes besides, copies of the stream's vectors included; 0: these alone.
+  double scratch(const StreamShape& shape, Index prompt) const {
+    return scratch_ ? scratch_(shape, prompt) : 0.0;
+  }
   // Throws what the work throws.
   std::shared_ptr<void> compute(const SharedContext& context) const { return compute_(context); }
 
@@ -177,6 +191,7 @@ class SharedWork {
   std::vector<WorkOutcome> (*compute_all_)(const SharedContext&,
                                            const std::vector<SharedWork>&) = nullptr;
   double bytes_ = 0.0;
+  std::function<double(const StreamShape&, Index)> scratch_;  // empty: 0
 };
 
 // What the memory of model work depends on.

@@ -13,6 +13,7 @@
 
 #include "algorithms/compress_once.hpp"
 #include "algorithms/softmax_balancer.hpp"
+#include "kernels/balance_walk.hpp"
 
 namespace kvbench {
 namespace {
@@ -52,6 +53,9 @@ struct FirstRound {
     return round;
   }
   double bytes() const { return 2.0 * WalkMatrices::bytes(last - first); }
+  double scratch(const StreamShape& shape, Index) const {
+    return walk_bytes(last - first, shape.d, shape.dv);
+  }
   auto operator<=>(const FirstRound&) const = default;
 };
 
@@ -147,6 +151,9 @@ AlgorithmDescription describe_softmax_balance() {
     return work;
   };
   d.only_appends = [](const Parameters&) { return true; };
+  d.memory = [](const Parameters&, const StreamShape& shape, Index prompt) {
+    return CellMemory{.working = walk_bytes(prompt, shape.d, shape.dv)};
+  };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<SoftmaxBalance>(p, context);
   };

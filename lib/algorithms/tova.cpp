@@ -61,7 +61,7 @@ struct LayerTrace {
   }
   double bytes(const ScopeSize& size) const {
     if (prompt_alone) return 0.0;
-    return trace_bytes(size.heads(), size.tokens - size.prompt, budget.of(size.prompt));
+    return trace_bytes(size, budget.of(size.prompt));
   }
   auto operator<=>(const LayerTrace&) const = default;
 };

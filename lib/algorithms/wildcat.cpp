@@ -356,6 +356,16 @@ AlgorithmDescription describe_wildcat() {
   };
   d.only_appends = [](const Parameters&) { return true; };
   d.makes_values = [](const Parameters&) { return true; };
+  d.memory = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+    const Bins bins = bins_of(p, prompt);
+    const auto rank = static_cast<double>(std::min(p.rank, bins.size));
+    const auto vectors = static_cast<double>(bins.count) * rank;
+    // Of a bin's token: its key, numbers, and components twice.
+    const double of_token = 8.0 * (static_cast<double>(shape.d) + 2.0 * rank + 4.0) + kVectorBytes;
+    return CellMemory{
+        .held = vectors * (8.0 * static_cast<double>(shape.dv) + kVectorBytes + kSketchRowBytes),
+        .working = of_token * static_cast<double>(bins.size)};
+  };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<WildCat>(p, context);
   };

@@ -49,6 +49,7 @@ std::vector<double> normal_vector(const CounterRng& draw, Index d, std::uint32_t
 
 std::vector<double> normal_matrix(const CounterRng& draw, Index rows, Index d) {
   std::vector<double> out;
+  out.reserve(static_cast<std::size_t>(rows * d));
   for (Index r = 0; r < rows; ++r) {
     const std::vector<double> row = normal_vector(draw, d, static_cast<std::uint32_t>(r));
     out.insert(out.end(), row.begin(), row.end());
@@ -69,6 +70,7 @@ std::vector<double> haar_matrix(const CounterRng& draw, Index d, std::uint32_t r
 
 std::vector<double> stacked_haar_matrices(const CounterRng& draw, Index rows, Index d) {
   std::vector<double> out;
+  out.reserve(static_cast<std::size_t>((rows + d) * d));
   for (std::uint32_t round = 0; static_cast<Index>(out.size()) < rows * d; ++round) {
     const std::vector<double> block = haar_matrix(draw, d, round);
     out.insert(out.end(), block.begin(), block.end());

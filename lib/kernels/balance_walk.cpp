@@ -168,6 +168,10 @@ WalkMatrix::WalkMatrix(const WalkKernel& kernel, ConstMatrix keys, ConstMatrix v
   });
 }
 
+double walk_bytes(Index m, Index d, Index dv) {
+  return 8.0 * static_cast<double>(m * (2 * (d + dv) + 2 * kRowsAtOnce + 4));
+}
+
 WalkResult balance_walk(const WalkRule& rule, const WalkMatrix& matrix,
                         const std::vector<double>& uniforms) {
   Walk walk(rule, matrix.size());

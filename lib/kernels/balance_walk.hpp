@@ -27,6 +27,10 @@ class WalkMatrix {
   std::vector<double> scale_;
 };
 
+// Bytes that computing rows takes over m tokens: keys and values, both as a kernel lays them out,
+// some rows of both products, and signs.
+double walk_bytes(Index m, Index d, Index dv);
+
 // `uniforms` [m].
 WalkResult balance_walk(const WalkRule& rule, const WalkMatrix& matrix,
                         const std::vector<double>& uniforms);

@@ -3,6 +3,7 @@
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "core/error.hpp"
@@ -10,6 +11,47 @@
 #include "kernels/top_eigenvalue.hpp"
 
 namespace kvbench {
+namespace {
+
+double largest_size(const double* x, Index count) {
+  double largest = 0.0;
+  for (Index k = 0; k < count; ++k) largest = std::max(largest, std::abs(x[k]));
+  return largest;
+}
+
+[[noreturn]] void fail_overflow(Index row, Index g) {
+  throw CellError("logits overflow at row " + std::to_string(row) + ", query head " +
+                  std::to_string(g) + " of the group");
+}
+
+// A finite logit may have partial sums that are infinite, and which ones differs by the order of a
+// kernel. Kernels scale the query or its products: throws where either may exceed the doubles.
+void check_partial_sums(const Stream& stream, const std::vector<Index>& rows) {
+  constexpr double kMost = 0.999 * std::numeric_limits<double>::max();  // beyond any rounding
+  const StreamShape& shape = stream.shape;
+  const double wide = std::max(1.0, std::abs(shape.scale));
+  double key = 1.0;
+  for (Index j = 0; j < shape.tokens; ++j) {
+    key = std::max(key, largest_size(stream.keys.row(j), shape.d));
+  }
+  for (const Index row : rows) {
+    for (int g = 0; g < shape.heads_per_kv; ++g) {
+      const double* query = stream.query(g, row);
+      const double size = wide * largest_size(query, shape.d);
+      if (size <= kMost / key / static_cast<double>(shape.d)) continue;
+      if (size > kMost) fail_overflow(row, g);
+      for (Index j = shape.first_visible(row); j < shape.visible_end(row); ++j) {
+        double sum = 0.0;
+        for (Index k = 0; k < shape.d; ++k) {
+          sum += wide * std::abs(query[k]) * std::abs(stream.keys(j, k));
+        }
+        if (sum > kMost) fail_overflow(row, g);
+      }
+    }
+  }
+}
+
+}  // namespace
 
 double spectral_norm(ConstMatrix stack) {
   using Matrix = Eigen::MatrixXd;
@@ -28,6 +70,7 @@ double spectral_norm(ConstMatrix stack) {
 }
 
 Reference make_reference(const Kernels& kernels, const Stream& stream, std::vector<Index> rows) {
+  check_partial_sums(stream, rows);
   Reference reference;
   reference.exact = kernels.exact_attention(stream, std::move(rows));
   const ExactRows& exact = reference.exact;
@@ -35,9 +78,8 @@ Reference make_reference(const Kernels& kernels, const Stream& stream, std::vect
   for (std::size_t query_index = 0; query_index < exact.max_logit.size(); ++query_index) {
     if (!std::isfinite(exact.max_logit[query_index]) ||
         !std::isfinite(exact.normalizer[query_index])) {
-      throw CellError("logits overflow at row " +
-                      std::to_string(exact.rows[query_index / heads_per_kv]) + ", query head " +
-                      std::to_string(query_index % heads_per_kv) + " of the group");
+      fail_overflow(exact.rows[query_index / heads_per_kv],
+                    static_cast<Index>(query_index % heads_per_kv));
     }
   }
   kernels.value_norms(stream, exact.rows, reference.value_spectral, reference.value_frobenius);

@@ -17,7 +17,8 @@ struct Reference {
   double output_max = 0.0;
 };
 
-// Throws CellError if finite inputs give logits or norms that are not (row and head named).
+// Throws CellError if finite inputs give logits, partial sums of logits, or norms that are not (row
+// and head named).
 Reference make_reference(const Kernels& kernels, const Stream& stream, std::vector<Index> rows);
 
 // Spectral norm of a stack of rows [rows, cols], relative error below 1e-10.

@@ -26,7 +26,9 @@ void MemoryMeter::observe(const Sketch& sketch, Index row, const KeptCounts& wri
   report_.numbers = numbers_of(kept, shape_);
   report_.bookkeeping = kept.bookkeeping;
   report_.lookup_bytes = lookup;
-  report_.shared_bytes = layout_.shared_bytes();
+  report_.shared_bytes =
+      layout_.shared_bytes() +
+      lookup_bytes(sketch.lookup.shared_numbers, sketch.lookup.shared_bits, element_bytes_);
   report_.bytes = bytes;
   report_.exact_bytes = exact_bytes(shape_, element_bytes_);
   report_.fraction =

@@ -96,7 +96,8 @@ struct MemoryReport {
   double fraction = 0.0;   // peak_bytes / exact_bytes
   bool declared = false;   // bytes and peak_bytes are what the method says, appended tokens aside
   Index lookup_bytes = 0;  // of them, Sketch::lookup when row n - 1 is answered
-  // Of a storage, besides all of these: what a head keeps once, rotations and tables.
+  // Besides all of these, what a head keeps once: a codec's rotations and tables, and
+  // Sketch::lookup's shared numbers and bits when row n - 1 is answered.
   Index shared_bytes = 0;
 };
 

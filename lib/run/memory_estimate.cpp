@@ -43,12 +43,40 @@ double cell_columns() {
 }
 
 // What the cells of one KV head share: matrices and nets, and sums per token.
-double shared_bytes(const Plan& plan, const WorkGroup& group, const CellRange& cells) {
+SharedPieces shared_pieces(const Plan& plan, const WorkGroup& group, const CellRange& cells) {
   SharedPieces pieces;
   plan.cells.for_each_to_run(cells, [&](const PlannedCell& cell, std::size_t count) {
     pieces.add(plan, group, cell, count);
   });
-  return pieces.bytes();
+  return pieces;
+}
+
+// Vectors that the cell makes itself, in place of tokens' own.
+double own_vectors_bytes(const PlannedCell& cell, const WorkGroup& group) {
+  if (!cell.algorithm->makes_values(*cell.params) || !cell.algorithm->most_kept) return 0.0;
+  const StreamShape& shape = group.shape;
+  const auto most = cell.algorithm->most_kept(*cell.params, shape, group.prompt);
+  const auto tokens = static_cast<double>(most ? most->tokens : shape.reach());
+  return tokens * (8.0 * static_cast<double>(shape.d + shape.dv) + 2.0 * kVectorBytes);
+}
+
+// What cells of one KV head take by their algorithms' own account.
+struct DeclaredMemory {
+  Amounts held;
+  Amounts working;  // at least keys and values as a kernel lays them out
+};
+
+DeclaredMemory declared_memory(const Plan& plan, const WorkGroup& group, const CellRange& cells) {
+  const StreamShape& shape = group.shape;
+  const double copy = 8.0 * static_cast<double>(shape.tokens * (shape.d + shape.dv));
+  DeclaredMemory all;
+  plan.cells.for_each_to_run(cells, [&](const PlannedCell& cell, std::size_t cell_count) {
+    const auto count = static_cast<double>(cell_count);
+    const CellMemory memory = cell.algorithm->memory(*cell.params, shape, group.prompt);
+    all.held.emplace_back(memory.held + own_vectors_bytes(cell, group), count);
+    all.working.emplace_back(std::max(copy, memory.working), count);
+  });
+  return all;
 }
 
 // What deciding for a whole scope takes at most, `stream` bytes of another head's stream included.
@@ -231,24 +259,31 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
   const double streams = (threads > 1 ? 2.0 : 1.0) * stream;
   const double reference = 8.0 * scored * (heads_per_group * (dv + 3.0) + 2.0);
   const double logits_of_row = static_cast<double>(BlockRoom::kBytes) * heads_per_group * n;
-  const double cell = 8.0 * scored * heads_per_group * (dv + cell_columns()) + kTokenBytes * n;
+  const double outputs = 8.0 * scored * heads_per_group * dv;
+  const double cell = outputs + 8.0 * scored * heads_per_group * cell_columns() + kTokenBytes * n;
   const double at_work = std::min(most_cells, static_cast<double>(threads));
-  // Keys and values as a kernel lays them out, or an algorithm gathers them.
-  const double copies = at_work * 8.0 * n * (d + dv);
+  const SharedPieces pieces = shared_pieces(plan, group, fullest.cells);
+  const DeclaredMemory declared = declared_memory(plan, group, fullest.cells);
+  // What cells share is computed before any of them works. The errors of a cell that ends are
+  // scaled in a copy.
+  const double working = std::max(pieces.scratch(static_cast<double>(threads)),
+                                  sum_of_largest(declared.working, at_work)) +
+                         at_work * outputs;
   // Logits, and cells that are under way beside them: all, where not all rows are there at once.
   const auto blocks_and_cells = [&](std::size_t cells) {
     const auto most = static_cast<double>(most_logit_bytes(cells));
     const double logits = std::min(visited * logits_of_row, std::max(most, logits_of_row));
     const auto all = static_cast<double>(cells);
     const double begun = visited * logits_of_row <= most ? std::min(all, at_work) : all;
-    return logits + stored_bytes(plan, group, fullest.cells, logits, threads) + begun * cell;
+    return logits + stored_bytes(plan, group, fullest.cells, logits, threads) + begun * cell +
+           sum_of_largest(declared.held, begun);
   };
   // A run that resumes may have few cells left.
   const double rows_and_cells = std::max(blocks_and_cells(fullest.to_run),
                                          blocks_and_cells(std::min(fullest.to_run, kFewCells)));
   return program_bytes(plan) + static_cast<double>(group.chunk_bytes) + streams + reference +
-         rows_and_cells + copies + shared_bytes(plan, group, fullest.cells) +
-         cache_bytes(plan, group, fullest.cells) + model_bytes(plan, group, fullest.cells, stream) +
+         rows_and_cells + working + pieces.bytes() + cache_bytes(plan, group, fullest.cells) +
+         model_bytes(plan, group, fullest.cells, stream) +
          LayerGatherer::bytes(group, std::min(layer_records, group.layer_records.size()), threads);
 }
 

@@ -1,25 +1,33 @@
 #include "run/shared_pieces.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 #include <vector>
 
 namespace kvbench {
 namespace {
 
+// Bytes of a piece's result, and of computing it besides.
+struct Bytes {
+  double result = 0.0;
+  double scratch = 0.0;
+};
+
 // Keys and bytes, of a cell like this with the seed.
-std::vector<std::pair<WorkKey, double>> pieces_of(const PlannedCell& cell, const WorkGroup& group,
-                                                  std::uint32_t seed) {
-  std::vector<std::pair<WorkKey, double>> pieces;
+std::vector<std::pair<WorkKey, Bytes>> pieces_of(const PlannedCell& cell, const WorkGroup& group,
+                                                 std::uint32_t seed) {
+  std::vector<std::pair<WorkKey, Bytes>> pieces;
   if (cell.scope) {
-    pieces.emplace_back(cell.algorithm->model_work(*cell.params, seed).key(), 0.0);
+    pieces.emplace_back(cell.algorithm->model_work(*cell.params, seed).key(), Bytes{});
     return pieces;
   }
   const double of_tokens = 8.0 * static_cast<double>(group.shape.heads_per_kv + 2) *
                            static_cast<double>(group.shape.tokens);
   for (const SharedWork& piece :
        cell.algorithm->shared_work(*cell.params, group.shape, group.prompt, seed)) {
-    pieces.emplace_back(piece.key(), piece.bytes() + of_tokens);
+    pieces.emplace_back(piece.key(),
+                        Bytes{piece.bytes() + of_tokens, piece.scratch(group.shape, group.prompt)});
   }
   return pieces;
 }
@@ -30,16 +38,34 @@ void SharedPieces::add(const Plan& plan, const WorkGroup& group, const PlannedCe
                        std::size_t count) {
   const auto seeds = static_cast<double>(plan.cells.seeds().size());
   const bool is_varied = cell.seed && seeds > 1.0;
-  std::map<WorkKey, double> of_other;  // any two seeds will do
+  std::map<WorkKey, Bytes> of_other;  // any two seeds will do
   if (is_varied) {
     for (auto& piece : pieces_of(cell, group, 1)) of_other.insert(piece);
   }
   for (const auto& [key, bytes] : pieces_of(cell, group, 0)) {
     Piece& piece = pieces_[key];
-    piece.bytes = bytes;
+    piece.bytes = bytes.result;
+    piece.scratch = bytes.scratch;
     const bool is_one = !is_varied || of_other.count(key) != 0;
     piece.times = is_one ? 1.0 : std::min(piece.times + static_cast<double>(count), seeds);
   }
+}
+
+double sum_of_largest(Amounts amounts, double count) {
+  std::sort(amounts.begin(), amounts.end(), std::greater<>());
+  double sum = 0.0;
+  for (const auto& [amount, times] : amounts) {
+    const double taken = std::min(count, times);
+    sum += taken * amount;
+    count -= taken;
+  }
+  return sum;
+}
+
+double SharedPieces::scratch(double at_once) const {
+  Amounts amounts;
+  for (const auto& [key, piece] : pieces_) amounts.emplace_back(piece.scratch, piece.times);
+  return sum_of_largest(std::move(amounts), at_once);
 }
 
 double SharedPieces::count() const {

@@ -3,10 +3,17 @@
 
 #include <cstddef>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "sweep/plan.hpp"
 
 namespace kvbench {
+
+// (amount, how many have it)
+using Amounts = std::vector<std::pair<double, double>>;
+// The sum of the `count` largest.
+double sum_of_largest(Amounts amounts, double count);
 
 class SharedPieces {
  public:
@@ -19,10 +26,13 @@ class SharedPieces {
   // Of their results, with what is kept of every token: sums of every query head, and two numbers
   // more. What is decided for a layer or the model is not among them.
   double bytes() const;
+  // Of what computing so many at the same time takes besides, at most.
+  double scratch(double at_once) const;
 
  private:
   struct Piece {
     double bytes = 0.0;
+    double scratch = 0.0;
     double times = 0.0;
   };
 

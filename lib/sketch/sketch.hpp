@@ -165,13 +165,18 @@ class Sketch {
   // Of a method that looks before it reads: what it stores besides keys and values to find the rows
   // of an answer (bounds of pages, codes of keys), and what of it one answer reads; and the numbers
   // of held keys that it reads to find them, as wide as the cache has them. Other numbers are as
-  // wide as those of a cache that no codec writes; bits are bits.
+  // wide as those of a cache that no codec writes; bits are bits. Methods that evict may have
+  // shared ones too.
   struct Lookup {
     Index held_numbers = 0;
     Index held_bits = 0;
     Index read_numbers = 0;
     Index read_bits = 0;
     Index read_key_numbers = 0;
+    // What an answer needs besides the cache, however many tokens there are: random projections,
+    // bases, chosen channels. Beside all other counts, and no part of what a row reads.
+    Index shared_numbers = 0;
+    Index shared_bits = 0;
 
     bool operator==(const Lookup&) const = default;
   };

@@ -238,6 +238,18 @@ TEST_CASE("memory has the codes, and of kdeformer the size of each value") {
   CHECK(bytes({.id = "kdeformer"}) == 24 * 3 / 8 + 24 * 2);
 }
 
+TEST_CASE("planes are shared bytes, and of kdeformer sums of products of values, row by row") {
+  const auto owned = make_stream({.tokens = 24, .d = 4, .dv = 2, .heads_per_kv = 1});
+  const auto bytes = [&](const Setting& s) {
+    const AlgorithmDescription& algorithm = algorithm_named(s.id);
+    return replay_one(owned->stream, 20, algorithm, params_for(algorithm, given_of(s)), 1)
+        .memory.shared_bytes;
+  };
+  CHECK(bytes({}) == 3 * 4 * 2);                                 // bits, d, 2 bytes
+  CHECK(bytes({.exact_below = 100}) == 3 * 4 * 2);               // rows to come may need them
+  CHECK(bytes({.id = "kdeformer"}) == (3 * 4 + 3 + 2 + 1) * 2);  // a triangle of 3 columns
+}
+
 TEST_CASE("sliding layers are skipped by both") {
   StreamShape shape;
   shape.tokens = 40;

@@ -197,6 +197,23 @@ TEST_CASE("memory has the codes of the middle in bits besides all tokens") {
   CHECK(cell.memory.bytes == 24 * 6 * 2 + 37);
 }
 
+TEST_CASE("planes are shared bytes beside memory and traffic, whoever shares them") {
+  const auto owned = make_stream({.tokens = 24, .d = 4, .dv = 2, .heads_per_kv = 1});
+  const AlgorithmDescription& algorithm = algorithm_named("magicpig");
+  for (const char* planes : {"head", "shared"}) {
+    Given given = given_of({.bits = 3, .tables = 5});
+    given.emplace_back("planes", word_of(planes));
+    const CellResult cell =
+        replay_one(owned->stream, 20, algorithm, params_for(algorithm, given), 1);
+    CHECK(cell.memory.shared_bytes == 3 * 5 * 4 * 2);  // bits, tables, d, 2 bytes
+    CHECK(cell.memory.fraction == static_cast<double>(24 * 6 * 2 + 37) / (24 * 6 * 2));
+    CHECK(cell.traffic.bytes_read_max <= cell.memory.bytes);
+  }
+  // A prompt without a middle: nothing is hashed.
+  const Params params = params_for(algorithm, given_of({.bits = 3, .tables = 5}));
+  CHECK(replay_one(owned->stream, 4, algorithm, params, 1).memory.shared_bytes == 0);
+}
+
 TEST_CASE("shared planes are the same for every KV head, others are not") {
   auto owned = make_stream({.tokens = 60, .d = 6, .dv = 2, .heads_per_kv = 1});
   const auto sets = [&](const char* planes, int kv_head) {

@@ -149,7 +149,21 @@ TEST_CASE("without absorbed tokens nothing is drawn and answers are exact") {
                                            params_for(algorithm, given(8, 2, 40, streaming)));
       CHECK(result.metrics["errors.relative_l2.max"].value() == 0.0);
       CHECK(result.memory.bookkeeping == 0);
+      CHECK(result.memory.shared_bytes == 0);
     }
+  }
+}
+
+TEST_CASE("projections are shared bytes beside memory, once they are drawn") {
+  const auto owned = make_stream({.tokens = 30, .d = 4, .dv = 2});
+  const AlgorithmDescription& algorithm = algorithm_named("performer");
+  for (const char* draw : {"orthogonal", "iid"}) {
+    const MemoryReport memory =
+        replay_one(owned->stream, 20, algorithm, params_for(algorithm, given(7, 2, 3, false, draw)))
+            .memory;
+    CHECK(memory.shared_bytes == 7 * 4 * 2);  // features, d, 2 bytes
+    // 5 exact tokens of the prompt and 10 decoded ones; values and weights of 7 features, and c.
+    CHECK(memory.bytes == (5 + 10) * 6 * 2 + 7 * 2 * 2 + (7 + 1) * 4);
   }
 }
 

@@ -41,6 +41,7 @@ class Memory(Folder):
         cls.synth("wide.h5", "--tokens", 2048, "--d", 64, "--layers", 4)
         cls.synth("rows.h5", "--tokens", 4096, "--d", 64)
         cls.synth("output.h5", "--tokens", 1024, "--d", 64, "--group", 4, "--hidden", 2048)
+        cls.synth("queries.h5", "--tokens", 8192, "--d", 64, "--kv-heads", 1)
         cls.synth("long.h5", "--tokens", 32768, "--d", 64, "--query-rows", 64)
 
     def taken_by(self, *arguments, threads=None):
@@ -95,6 +96,20 @@ class Memory(Folder):
         self.check([*WALKS[:1], *SCORES[3:4], {"algorithm": "window", "params": {"budget": 1024}},
                     {"algorithm": "uniform", "params": {"T": 4}}],
                    self.made / "long.h5", replay={"prompt_tokens": 32704}, seeds=[0])
+
+    def test_what_methods_take_beside_their_rows(self):
+        """Of each alone, so that no other one hides it."""
+        for algorithm, params in (("attention_matching", {"budget": 3000}),
+                                  ("attention_matching", {"budget": 1000, "select": "omp"}),
+                                  ("magicpig", {}), ("loki", {"budget": 64, "rank": 64}),
+                                  ("performer", {"features": 20000}), ("roco", {"budget": 64}),
+                                  ("quest", {"budget": 64, "page": 1}), ("kdeformer", {}),
+                                  ("wildcat", {"budget": 400, "rank": 300}),
+                                  ("rkv", {"budget": 64}), ("tova", {"budget": 64})):
+            with self.subTest(algorithm=algorithm, params=params):
+                self.check([{"algorithm": algorithm, "params": params}], self.made / "queries.h5",
+                           replay={"prompt_tokens": 8000}, seeds=[0],
+                           select={"kv_heads": [0]}, evaluate={"rows": {"last": 4}})
 
     def test_many_seeds_of_one_head(self):
         self.synth("small.h5", "--tokens", 64, "--d", 8, "--layers", 1, "--kv-heads", 1)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "algorithms/registry.hpp"
 #include "results/summary.hpp"
 #include "sweep/sweep_folder.hpp"
 
@@ -34,7 +35,8 @@ TEST_CASE("the estimate of a small shape, added up by hand") {
   const double logits = 10 * 24 * 3 * 100;                     // and exponentials, twice
   const double cell = 8 * 10 * 3 * (64 + 17) + 64 * 100;       // differences, metrics, sketch
   const double copies = 8 * 100 * (64 + 64);                   // packed for a kernel
-  CHECK(bytes_of(plan, 1) == program + stream + reference + logits + cell + copies);
+  const double scaled = 8 * 10 * 3 * 64;                       // differences, for their norm
+  CHECK(bytes_of(plan, 1) == program + stream + reference + logits + cell + copies + scaled);
   // With more threads the next stream is read ahead; one cell per head keeps one thread at work.
   CHECK(bytes_of(plan, 2) == bytes_of(plan, 1) + stream);
   CHECK(bytes_of(plan, 8) == bytes_of(plan, 2));
@@ -50,7 +52,7 @@ TEST_CASE("norms of values that a dump holds are part of a stream") {
 TEST_CASE("cells at work at the same time are counted, up to the threads") {
   const Plan plan = plan_of(100, 10, entry("uniform", R"("T": 1)"));  // three seeds
   const double cell = 8 * 10 * 3 * (64 + 17) + 64 * 100;
-  const double copies = 8 * 100 * (64 + 64);
+  const double copies = 8 * 100 * (64 + 64) + 8 * 10 * 3 * 64;
   CHECK(bytes_of(plan, 3) == bytes_of(plan, 2) + cell + copies);
   CHECK(bytes_of(plan, 4) == bytes_of(plan, 3));
 }
@@ -58,7 +60,8 @@ TEST_CASE("cells at work at the same time are counted, up to the threads") {
 TEST_CASE("logits of few cells stay below 64 MiB, however many rows there are") {
   // 18 MB per row: three rows are within the limit, four are not.
   const Index n = 250'000;
-  const double row = 8.0 * (3 * (64 + 3) + 2) + 8.0 * 3 * (64 + 17);  // reference and difference
+  // Reference and difference, and that again when its norm is taken.
+  const double row = 8.0 * (3 * (64 + 3) + 2) + 8.0 * 3 * (64 + 17) + 8.0 * 3 * 64;
   CHECK(bytes_of(plan_of(n, 3), 1) == bytes_of(plan_of(n, 2), 1) + row + 24.0 * 3 * n);
   CHECK(bytes_of(plan_of(n, 12), 1) == bytes_of(plan_of(n, 11), 1) + row);
   CHECK(bytes_of(plan_of(n, 4), 1) ==
@@ -70,7 +73,7 @@ TEST_CASE("logits of many cells stay below 256 MiB, and all cells are under way 
   const Index n = 1'000'000;
   const std::string nine = entry("uniform", R"("T": [1, 2, 3])");  // of three seeds each
   const auto bytes = [&](Index rows) { return bytes_of(plan_of(n, rows, nine), 1); };
-  const double reference = 8.0 * (3 * (64 + 3) + 2);
+  const double reference = 8.0 * (3 * (64 + 3) + 2) + 8.0 * 3 * 64;  // and differences, scaled
   const double difference = 8.0 * 3 * (64 + 17);
   CHECK(bytes(12) == bytes(11) + reference + 9 * difference);
   // Eight cells are few: were they what is left of the nine, all were under way at one row already.
@@ -105,6 +108,59 @@ TEST_CASE("what records of whole layers gather, added up by hand") {
   CHECK(estimate_memory_bytes(with, group, 1) == base + 2 * (of_setting + answers));
   CHECK(layers_at_once(with, group, 1, base + 1.9 * (of_setting + answers)) == 1);
   CHECK(layers_at_once(with, group, 1, base + 2.1 * (of_setting + answers)) == 2);
+}
+
+// 4000 tokens of the same shape, 3000 of them prompt; as many cells as `seeds`, on one KV head.
+double declared_bytes(const std::string& algorithm, const std::string& params, int threads = 1,
+                      const std::string& seeds = "[1]") {
+  const SweepFolder folder;
+  const std::string more =
+      R"("replay": {"prompt_tokens": 3000}, "evaluate": {"rows": {"last": 2}}, "seeds": )" + seeds;
+  const Plan plan = make_plan(parse_sweep(sweep(entry(algorithm, params), more),
+                                          folder.file("s.json"), {}, all_algorithms()),
+                              {planned_dump("a", 4000, {0}, 1)});
+  return bytes_of(plan, threads);
+}
+
+TEST_CASE("what fitting tokens takes is counted where it is more than copies of all vectors") {
+  const double copies = 8.0 * 4000 * (64 + 64);
+  const auto more = [&](const std::string& params, const std::string& less) {
+    return declared_bytes("attention_matching", params) -
+           declared_bytes("attention_matching", less);
+  };
+  // 192 references, 500 tokens: 192 by 500 and twice 192 by 192 numbers are less than the copies.
+  const std::string small = R"("budget": 500, "rows": 64, "steps": 0)";
+  // Three matrices of 500 by 500; 128 rows of logits and answers; keys and lists of tokens.
+  const double descent = 8.0 * (3 * 500.0 * 500 + 128 * (500 + 64) + 500 * (64 + 16));
+  REQUIRE(descent > copies);
+  CHECK(more(R"("budget": 500, "rows": 64, "steps": 2)", small) == descent - copies);
+  // A pursuit: products of pairs, the same as a matrix, and its factor.
+  const double pursuit = 20.0 * 800 * 800 + 64 * 800 + 16 * 3000;
+  const double exponentials =
+      declared_bytes("attention_matching", R"("budget": 10, "rows": 64, "select": "omp")") -
+      declared_bytes("attention_matching", R"("budget": 10, "rows": 64, "steps": 0)");
+  const double vectors = (800 - 500) * (8.0 * (64 + 64) + 96);  // fitted values
+  CHECK(more(R"("budget": 800, "rows": 64, "select": "omp")", small) ==
+        pursuit - copies + vectors + exponentials);
+}
+
+TEST_CASE("tables that cells hold are counted for each that is under way") {
+  const auto magicpig = [](const std::string& bits, const std::string& seeds) {
+    return declared_bytes("magicpig", R"("tables": 150, "bits": )" + bits, 1, seeds);
+  };
+  // Planes, and of each prompt token a key, its norm and codes.
+  const double held = 8.0 * 1500 * 64 + 3000 * (8.0 * 64 + 8 + 4 * 150);
+  CHECK(magicpig("10", "[1]") == declared_bytes("oracle_topk", R"("budget": 9)") + held);
+  // Logits of all rows are too many for one block: all three cells are under way at once.
+  CHECK(magicpig("10", "[1, 2, 3]") - magicpig("5", "[1, 2, 3]") == 3 * 8.0 * 750 * 64);
+}
+
+TEST_CASE("logits of prompt rows are counted while shared work is computed") {
+  // A block of 2^22 logits and exponentials, and keys; sums of every query head, and two numbers.
+  const double shared = 8.0 * (3 + 2) * 4000;
+  const double block = 16.0 * (1 << 22) + 8.0 * 4000 * 64;
+  CHECK(declared_bytes("roco", R"("budget": 100)") ==
+        declared_bytes("exact", "") + shared + block - 8.0 * 4000 * (64 + 64));
 }
 
 TEST_CASE("a group whose cells are all skipped needs nothing") {
