@@ -220,7 +220,7 @@ def compress(args: argparse.Namespace, dump: kb.Dump) -> kb.Results:
         chosen = layer_numbers(text, dump.n_layers, set(sequence))
         sets.append(f"/select/layers={json.dumps(sorted(chosen))}")
     try:
-        return kb.run(args.config, out=args.out / "attention", sets=sets, quiet=True)
+        return kb.run(args.config, out=args.out / "attention", sets=sets, add=True, quiet=True)
     except kb.Error as error:
         raise Fault(str(error)) from None
 
