@@ -58,7 +58,7 @@ class Memory(Folder):
         self.assertEqual(done.returncode, DONE, done.stderr)
         planned = json.loads(done.stdout)["memory_bytes"]
         taken = self.taken_by("run", "--config", config, "--out", self.folder / "out",
-                              "--threads", THREADS, "--quiet")
+                              "--threads", THREADS, "--quiet", "--fresh")
         said = f"planned {planned / 2**20:.0f} MiB, took {taken / 2**20:.0f} MiB"
         print(f"{self.id().rsplit('.', 1)[-1]}: {said}")
         self.assertLessEqual(taken, OVER * planned, said)
