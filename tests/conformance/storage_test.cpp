@@ -119,8 +119,8 @@ TEST_CASE("pages name every algorithm that keeps all tokens") {
     REQUIRE(begin != std::string::npos);
     return text.substr(begin, text.find(to, begin) - begin);
   };
-  const std::string results = page("/configs/RESULTS.md", "## Traffic", "Counted from");
-  const std::string caches = page("/data/README.md", "drops nothing for good", "is declared");
+  const std::string results = page("/configs/RESULTS.md", "## Traffic", "save traffic");
+  const std::string caches = page("/data/README.md", "drop no token for good", "declare");
   for (const Subject& subject : subjects()) {
     for (const Point& point : subject.row->points) {
       const Params params = params_for(*subject.algorithm, point.given);

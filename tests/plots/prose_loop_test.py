@@ -113,7 +113,7 @@ class LlamaCpp(Prose):
         self.stands(f"says {rows['q8_0'][2]} for q8_0, {rows['q4_0'][2]} for q4_0 and {rows['q4_0, rotated'][2]} behind its")
         self.assertLess(max(abs(same / theirs - 1) for _, same, theirs in rows.values()), 0.06)
         parts = [ours / theirs for ours, _, theirs in rows.values()]
-        self.stands(f"Without them they are {min(parts):.2f} to {max(parts):.2f} of them", page)
+        self.stands(f"Without the changes they are {min(parts):.2f} to {max(parts):.2f} times llama.cpp's", page)
 
 
 if __name__ == "__main__":

@@ -278,7 +278,7 @@ class Findings(Prose):
                  for layer in (0.0, 1.0, 15.0) for T in (1.0, 2.0, 3.0, 4.0)}
         self.assertLess(max(gains.values()), 1)
         self.assertEqual((min(gains, key=gains.get)[0], max(gains, key=gains.get)), (0.0, (15.0, 4.0)))
-        self.stands(f"the gain is largest in layer 0 ({span(gains[0.0, T] for T in (1.0, 2.0, 3.0, 4.0))}) and smallest in "
+        self.stands(f"The gain is largest in layer 0 ({span(gains[0.0, T] for T in (1.0, 2.0, 3.0, 4.0))}) and smallest in "
                     f"layer 15 at T 4 ({gains[15.0, 4.0]:.2f})", GALLERY)
         budget = by(table("results/figures/budget.csv"), "label")
         keyformer, h2o = budget["keyformer"], budget["h2o, 0.5 recent"]
@@ -295,8 +295,8 @@ class Findings(Prose):
         self.stands(f"Gumbel is best on average at 60 % ({mean('gumbel'):.3f} against {mean('none'):.3f})", GALLERY)
         last = by(noise, "layer")[15.0]
         self.assertEqual(last["gumbel"], max(last[kind] for kind in last if kind != "layer"))
-        self.stands(f"in layer 15 it is worst ({last['gumbel']:.3f} against {last['none']:.3f}), and Gaussian noise, far behind "
-                    f"in the table, is as good ({mean('gaussian'):.3f})", GALLERY)
+        self.stands(f"in layer 15 it is worst ({last['gumbel']:.3f} against {last['none']:.3f}). Gaussian noise, far worse in "
+                    f"the table, is as good ({mean('gaussian'):.3f})", GALLERY)
 
     def test_kept_mass_is_not_error(self):
         rows = by(table("configs/baselines/ci.json"), "label", "kv_head")
