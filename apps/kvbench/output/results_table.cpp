@@ -240,7 +240,8 @@ std::string counts_table(const ComparedSettings& compared, const std::vector<Met
 std::string title(const std::vector<double>& memories, std::size_t middle, bool are_asked_for) {
   const std::string at = percent(memories[middle]);
   return fmt::format(
-      "relative Frobenius error, lowest at {} first: {}. Beside it, for {} or the memory nearest to "
+      "relative Frobenius error, lowest at {} first: {}. Beside it, for {} or the memory nearest "
+      "to "
       "it, the relative spectral error, the mean relative error of a row (relative_l2.mean), the "
       "memory that is held, and the setting",
       at,
