@@ -173,7 +173,7 @@ class Heaps {
 // Those of the file that an attribute is in, kept until texts of another are read.
 Heaps& heaps_of(hid_t attribute, const Handle& file) {
   static std::unique_ptr<Heaps> last;
-  H5O_info_t object;
+  ObjectInfo object;
   check(H5Oget_info2(attribute, &object, H5O_INFO_BASIC));
   if (!last || last->number() != object.fileno) {
     last = std::make_unique<Heaps>(file, object.fileno);  // of this opening of the file
