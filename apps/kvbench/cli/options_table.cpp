@@ -48,6 +48,12 @@ std::vector<OptionRow> options_of(const CLI::App& command) {
   for (const CLI::Option* option : command.get_options()) {
     if (option != command.get_help_ptr()) rows.push_back(row_of(*option));
   }
+  for (const CLI::App* group : command.get_subcommands({})) {
+    if (!group->get_name().empty()) continue;
+    for (const CLI::Option* option : group->get_options()) {
+      if (option != group->get_help_ptr()) rows.push_back(row_of(*option));
+    }
+  }
   if (command.get_help_ptr() != nullptr) rows.push_back(row_of(*command.get_help_ptr()));
   return rows;
 }

@@ -271,12 +271,14 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
       ->type_name("GLOB")
       ->allow_extra_args(false);
   add_allow_virtual(command, options.allow_virtual);
+  // A group of its own, since CLI11 2.4 refuses --c beside -c. `kvbench list parameters` has them.
+  CLI::Option_group* parameters = command.add_option_group("parameters");
+  parameters->group("");
   for (const auto& [name, owners] : all_parameters()) {
-    command
-        .add_option("--" + name, options.params[name],
-                    fmt::format("of {}", fmt::join(owners, ", ")))
-        ->type_name("VALUES")
-        ->group("");  // `kvbench list parameters` has them
+    parameters
+        ->add_option("--" + name, options.params[name],
+                     fmt::format("of {}", fmt::join(owners, ", ")))
+        ->type_name("VALUES");
   }
 }
 
