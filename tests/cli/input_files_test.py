@@ -379,7 +379,7 @@ class InputFiles(Folder):
             path = self.folder / os.fsdecode(name)
             shutil.copy(self.sweep(), path)
             done = subprocess.run([PROGRAM, "run", "--config", path, "--out", self.folder / "out",
-                                   "--fresh"], capture_output=True, check=False)
+                                   "--fresh"], capture_output=True, check=False, cwd=self.folder)
             self.assertEqual(done.returncode, DONE, done.stderr)
             cell = self.results()["cells"][0]
             self.assertEqual(cell["repro"].split()[0], "kvbench")

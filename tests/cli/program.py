@@ -20,8 +20,9 @@ DONE, BUG, BAD_INPUT, FAILED_CELLS, VIOLATION, INCOMPLETE = range(6)
 
 
 def kvbench(*arguments, cwd=None, **options):
-    """Runs the program to its end; stdout and stderr as text."""
-    return subprocess.run([PROGRAM, *map(str, arguments)], cwd=cwd, capture_output=True, text=True,
+    """Runs the program to its end; stdout and stderr as text. Results name files from the current folder: from
+    the root, by their absolute paths, wherever this checkout is."""
+    return subprocess.run([PROGRAM, *map(str, arguments)], cwd=cwd or "/", capture_output=True, text=True,
                           timeout=300, check=False, **options)
 
 
