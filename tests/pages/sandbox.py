@@ -44,6 +44,11 @@ esac""",
 exec {sys.executable} -m kvplot "$@" """,
     ".venv/bin/python": f'exec {sys.executable} "$@"',
     "bin/python3": f"""[[ "$1 $2 $3" == "-m pip download" ]] && exit
+if [[ "$1 $2" == "-m venv" ]]; then
+  mkdir -p "$3/bin"
+  touch "$3/bin/activate"
+  exit
+fi
 exec {sys.executable} "$@" """,
     "bin/unzip": "",
     "bin/pip": "",
@@ -63,8 +68,9 @@ done""",
 }
 
 
-# Functions of bash in place of the scripts; the first lines of each say what it is.
-SCRIPTS = "".join(f"function {path.relative_to(SOURCE)} {{ :; }}\n"
+# Functions of bash in place of the scripts, and of cmake where it configures or compiles.
+SCRIPTS = """function cmake { [[ $1 == --preset || $1 == --build ]] || command cmake "$@"; }
+""" + "".join(f"function {path.relative_to(SOURCE)} {{ :; }}\n"
                   for top in ("apps", "cuda", "data", "plots", "tests") for path in sorted((SOURCE / top).rglob("*.sh"))
                   if "environment.sh" in path.read_text(encoding="utf-8"))
 
