@@ -34,7 +34,7 @@ def draw(inputs: Namespace) -> Figure:
     order = table.groupby("label")["mean"].min().sort_values().index
     columns = 2 if style.narrow() else 4
     rows = -(-len(order) // columns)
-    height = 0.4 + min(1.25 * rows, 9.0)
+    height = 0.4 + min(1.25 * rows, 7.0)
     figure, axes = style.panels(rows, columns, height, across=columns, sharex=True, sharey=True)
     for axis, label in zip(axes.flat, order):
         own = table[table["label"] == label].sort_values(MEMORY)
