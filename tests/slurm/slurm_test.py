@@ -148,7 +148,7 @@ class OnSlurm(unittest.TestCase):
 
     def undisturbed(self, config):
         out = self.folder / f"local-{config.stem}"
-        subprocess.run([PROGRAM, "run", "--config", config, "--out", out, "--quiet"], check=True)
+        subprocess.run([PROGRAM, "run", "--config", config, "--out", out, "--quiet"], check=True, cwd=self.folder)
         return out
 
     def assert_same(self, out, local):
