@@ -55,7 +55,8 @@ class Readme(unittest.TestCase):
 
     def test_sizes_of_a_large_model(self):
         text = (SOURCE / "data/LARGE_MODEL.md").read_text(encoding="utf-8")
-        rows = re.findall(r"^\| `(all|last:\d+)` \| (\d+) MiB \| (\d+) MiB \| (\S+) (\w+) \| (\S+) GiB \|$", text, re.MULTILINE)
+        rows = re.findall(r"^\| `(all|last:\d+)` \| (\d+) MiB \| (\d+) MiB \| (\S+) (\w+) \| (\S+) GiB \|$",
+                          text, re.MULTILINE)
         self.assertEqual([row[0] for row in rows], ["last:256", "last:512", "all"])
         n, d, query_heads, kv_heads = 32768, 128, 32, 8
         for queries, q, kv, three, unit, whole in rows:
