@@ -1,5 +1,5 @@
-"""What data/README.md says of the exporter: its commands parse, its options exist (the program's are
-written after its name: `kvbench run --x`), its table of sizes is the formula's."""
+"""What data/README.md, LARGE_MODEL.md and KVPRESS.md say of the exporter: its commands parse, its options exist (the
+program's are written after its name: `kvbench run --x`), its tables of sizes are the formula's."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ README = (SOURCE / "data/README.md").read_text(encoding="utf-8")
 
 class Readme(unittest.TestCase):
     def test_commands_parse(self):
-        commands = re.findall(r"data/(\w+)\.py ((?:[^\n]*\\\n)*[^\n`]*)\n", README)
-        self.assertEqual([name for name, _ in commands],
-                         ["export_transformers", "import_arrays", "kvpress_caches",
-                          "export_transformers"])
-        for name, arguments in commands:
-            module = {"export_transformers": export_transformers, "import_arrays": import_arrays,
-                      "kvpress_caches": kvpress_caches}
-            words = shlex.split(arguments.replace("\\\n", " "))
-            module[name].parser().parse_args(words)
+        pages = {"README": ["export_transformers", "import_arrays", "kvpress_caches", "export_transformers"],
+                 "LARGE_MODEL": ["export_transformers"], "KVPRESS": ["kvpress_caches"]}
+        module = {"export_transformers": export_transformers, "import_arrays": import_arrays,
+                  "kvpress_caches": kvpress_caches}
+        for page, names in pages.items():
+            text = (SOURCE / f"data/{page}.md").read_text(encoding="utf-8")
+            commands = re.findall(r"data/(\w+)\.py ((?:[^\n]*\\\n)*[^\n`]*)\n", text)
+            self.assertEqual([name for name, _ in commands], names, page)
+            for name, arguments in commands:
+                module[name].parser().parse_args(shlex.split(arguments.replace("\\\n", " ")))
 
     def test_options_exist(self):
         known = set(export_transformers.parser().format_help().split()) | set(
@@ -51,6 +52,32 @@ class Readme(unittest.TestCase):
                 number, unit = text.split()
                 self.assertAlmostEqual(float(number) * {"MiB": 2**20, "GiB": 2**30}[unit] / wanted,
                                        1.0, delta=0.006)
+
+    def test_sizes_of_a_large_model(self):
+        text = (SOURCE / "data/LARGE_MODEL.md").read_text(encoding="utf-8")
+        rows = re.findall(r"^\| `(all|last:\d+)` \| (\d+) MiB \| (\d+) MiB \| (\S+) (\w+) \| (\S+) GiB \|$",
+                          text, re.MULTILINE)
+        self.assertEqual([row[0] for row in rows], ["last:256", "last:512", "all"])
+        n, d, query_heads, kv_heads = 32768, 128, 32, 8
+        for queries, q, kv, three, unit, whole in rows:
+            stored = n if queries == "all" else int(queries.removeprefix("last:"))
+            self.assertEqual(int(q) * 2**20, 2 * query_heads * d * stored)
+            self.assertEqual(int(kv) * 2**20, 2 * kv_heads * (d + d) * n)
+            layer = (int(q) + int(kv)) * 2**20
+            self.assertAlmostEqual(float(three) * {"MiB": 2**20, "GiB": 2**30}[unit] / (3 * layer), 1, delta=0.005)
+            self.assertAlmostEqual(float(whole) * 2**30 / (32 * layer), 1, delta=0.002)
+
+    def test_ratios_of_kvpress(self):
+        text = (SOURCE / "data/KVPRESS.md").read_text(encoding="utf-8")
+        rows = re.findall(r"^\| (0\.\d+) \| ([\d,]+) \| (\S+) \| ([\d,]+) \| (\S+) \|$", text, re.MULTILINE)
+        self.assertEqual(len(rows), 4)
+        for ratio, *told in rows:
+            wanted = []
+            for prompt, n in ((1792, 2048), (32512, 32768)):
+                kept = int(prompt * (1 - float(ratio)))
+                wanted += [kept, (kept + n - prompt) / n]
+            for text_of, number in zip(told, wanted, strict=True):
+                self.assertAlmostEqual(float(text_of.replace(",", "")), number, delta=0.0006)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Numbers in the prose about what a model says over a compressed cache (plots/FINDINGS.md, README.md) that follow from
+"""Numbers in prose about what a model says over a compressed cache (FINDINGS.md, METRICS.md, README.md) that follow from
 a table of FINDINGS.md, as prose_test.py holds the others."""
 
+import re
 import unittest
 
 from prose import Prose, ROOT, by, plain, table
@@ -101,6 +102,31 @@ class Loop(Prose):
                     f"everything have {kl(rows['kivi, 2 bits']):.3f} at {memory(rows['kivi, 2 bits']):.2f}.")
         self.assertLess(kl(rows["kivi, 4 bits"]), kl(snapkv[1]))
         self.assertLess(kl(rows["q4_0, rotated"]), kl(snapkv[0]))
+
+
+class Metrics(Prose):
+    """plots/METRICS.md, whose numbers are those of FINDINGS.md."""
+
+    PAGE = (ROOT / "plots/METRICS.md").read_text(encoding="utf-8")
+
+    def test_its_table(self):
+        rows = re.findall(r"^\| `([\w.]+)`[^|]* \| (\S+ \(.*\)) \|$", self.PAGE, re.MULTILINE)
+        self.assertEqual(len(rows), 9)
+        tables = [by(table(f"results/{folder}/rank_agreement.csv", f"over={over}"), "metric")
+                  for folder in ("loop", "loop_gemma") for over in ("all", "budget")]
+        for name, told in rows:
+            found = [each[name.replace("errors.residual", "outputs.residual")] for each in tables]
+            self.assertEqual(told, " | ".join(f"{row['rho']:.3f} ({row['rho_low']:.3f} to {row['rho_high']:.3f})"
+                                              for row in found), name)
+
+    def test_its_reasons(self):
+        keys, others = ranks("keys/"), ranks("others/")
+        gemma = by(table("results/loop_gemma/keys/rank_agreement.csv"), "metric")
+        self.stands(f"at one memory the mean error has a correlation of {keys[MEAN]['budget']:.2f}, the Frobenius error "
+                    f"{keys[FROBENIUS]['budget']:.2f}. On Gemma these are {gemma[MEAN]['budget']:.2f} and "
+                    f"{gemma[FROBENIUS]['budget']:.2f}.", self.PAGE)
+        self.stands(f"the mean error has {rho(others[MEAN])} and memory alone {rho(others[MEMORY])}. The Frobenius error has "
+                    f"{rho(others[FROBENIUS])}.", self.PAGE)
 
 
 class LlamaCpp(Prose):
