@@ -76,4 +76,4 @@ plots_environment() {
   chmod +x .venv/bin/kvplot
 }
 
-. ./building.sh
+. ./targets.sh

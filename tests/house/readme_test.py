@@ -94,13 +94,13 @@ class Scripts(unittest.TestCase):
             most = 150 if path.name == "bootstrap.sh" else 80
             self.assertLessEqual(len(lines), most, path)
             self.assertTrue(lines[1].startswith("# ") or lines[0].startswith("# "), path)
-            if "environment.sh" in text(ROOT / path) and path.name not in ("environment.sh", "building.sh"):
+            if "environment.sh" in text(ROOT / path) and path.name not in ("environment.sh", "targets.sh"):
                 called = [text(ROOT / other) for other in files(ROOT) if other.suffix == ".sh" or ".ci" in other.parts]
                 self.assertTrue(str(path) in asked or any(str(path) in each for each in called), path)
 
     def test_dumps_and_loop_explain_themselves_and_make_nothing(self):
         with tempfile.TemporaryDirectory() as copy:
-            for name in ("environment.sh", "building.sh"):
+            for name in ("environment.sh", "targets.sh"):
                 shutil.copy(ROOT / name, copy)
             shutil.copytree(ROOT / "data", Path(copy, "data"), ignore=shutil.ignore_patterns("*.h5"))
             before = sorted(Path(copy).rglob("*"))

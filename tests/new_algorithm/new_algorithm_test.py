@@ -3,6 +3,7 @@ or generated. Shown on a copy of the tree to which exactly these three are added
 
 import json
 import os
+import re
 import shutil
 import unittest
 from pathlib import Path
@@ -34,6 +35,8 @@ class NewAlgorithm(unittest.TestCase):
             "-DKVBENCH_BENCHMARKS=OFF", "-DCMAKE_BUILD_TYPE=Release")
         commands = json.loads((TREE / "build/compile_commands.json").read_text())
         compiled = {Path(each["file"]).relative_to(TREE).as_posix() for each in commands}
+        for each in (TREE / "build").rglob("together/*.cpp"):  # several files compiled as one
+            compiled |= {f"tests/{name}" for name in re.findall(r'#include "(.*)"', each.read_text())}
         self.assertLessEqual({f"lib/algorithms/{ID}.cpp", f"tests/algorithms/{ID}_test.cpp"},
                              compiled)
 

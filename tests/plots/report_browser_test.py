@@ -428,7 +428,7 @@ class StrangeResults(InABrowser):
 
     def test_names_reach_the_page_as_text(self):
         evil = '</script><img src=x onerror="document.title=1"><b>&amp;'
-        cells = [cell(evil, {evil: evil, "budget": 64 * (head + 1)}, 0.1 + 0.1 * head, 0.5, kv_head=head,
+        cells = [cell(evil, {evil: evil, "budget": 64}, 0.1 + 0.1 * head, 0.5, kv_head=head,
                       id=evil + str(head), repro=f"run {evil} --only {evil}{head}") for head in (0, 1)]
         for each in cells:
             each.update(label=evil)

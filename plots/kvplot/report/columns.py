@@ -178,9 +178,13 @@ class _Words:
 
 
 def _split(command: str, identity: str) -> tuple[str, ...]:
-    """A command's text before and after its cell's id; the whole if the id is not in it once."""
-    parts = tuple(command.split(identity)) if identity else (command,)
-    return parts if len(parts) == 2 else (command,)
+    """A command's text before and after its cell's id; the whole if the id is not in it once.
+
+    The folder repro/ID8 behind it is repro/@, so that commands of other cells have the same text."""
+    parts = command.split(identity) if identity else [command]
+    if len(parts) != 2:
+        return (command,)
+    return parts[0], parts[1].replace(f"repro/{identity[:8]}", "repro/@")
 
 
 def _base64(values: Array) -> str:

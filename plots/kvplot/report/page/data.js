@@ -92,7 +92,7 @@ function commandOf(cells) {
   const first = parts[CELLS.command[cells[0]]];
   if (first.length < 2) return first[0];
   const same = cells.filter((cell) => CELLS.command[cell] === CELLS.command[cells[0]]);
-  return first[0] + same.map(idOf).join(" --only ") + first[1];
+  return first[0] + same.map(idOf).join(" --only ") + first[1].replace("repro/@", `repro/${idOf(same[0]).slice(0, 8)}`);
 }
 
 const seedOf = (cell) => DATA.results[CELLS.result[cell]].seeds[CELLS.seed[cell]];
