@@ -180,7 +180,7 @@ class _Words:
 def _split(command: str, identity: str) -> tuple[str, ...]:
     """A command's text before and after its cell's id; the whole if the id is not in it once.
 
-    The folder repro/ID8 behind it is repro/@, so that commands of other cells have the same text."""
+    The folder repro/ID8 behind it is repro/@, so that commands of all cells have one text."""
     parts = command.split(identity) if identity else [command]
     if len(parts) != 2:
         return (command,)
