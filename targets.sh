@@ -31,7 +31,7 @@ install_package() {
   done
 }
 
-# What the last ctest of a build left out although its program ran: every reason with its tests.
+# Tests that the last ctest of a build left out although their program ran: every reason with its tests.
 skipped_tests() {
   awk '
     /^[0-9]+\/[0-9]+ Test(ing)?: / { test = $NF }

@@ -31,7 +31,7 @@ def needed(remedy: str) -> Iterator[None]:
         raise Fault(f"{missing}; {remedy}") from missing
 
 
-# What a script says that lacks torch or transformers.
+# The remedy of a script that lacks torch or transformers.
 MODEL_PACKAGES = (
     "pip install torch transformers accelerate safetensors gguf h5py, or ./bootstrap.sh deps "
     "model, which makes .venv-model with the tested versions"

@@ -1,5 +1,5 @@
-"""What `data/dumps.sh` makes dumps of: two models and ten texts, each in a package of PyPI
-or Debian 12, by hash."""
+"""Sources of the dumps that `data/dumps.sh` makes: two models and ten texts, each in a package of
+PyPI or Debian 12, by hash."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ void log_errors(const std::vector<std::string>& messages, const std::string& com
   }
 }
 
-// Of this thread: the system ends a program that needs more, without a word.
+// The stack of this thread: the system ends a program that needs more, without a word.
 void require_stack() {
   constexpr rlim_t kLeast = 128;
   rlimit limit{};

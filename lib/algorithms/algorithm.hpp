@@ -135,7 +135,7 @@ struct Needs {
 
 // A sketch row, in a list that grew by doubling.
 inline constexpr double kSketchRowBytes = 2.0 * sizeof(SketchRow);
-// Of a vector that a sketch has of its own, beside its numbers.
+// Bytes of a vector of a sketch's own, besides its numbers.
 inline constexpr double kVectorBytes = 48.0;
 
 // Bytes of host memory that a cell takes at most beside the sketch rows of plain tokens.

@@ -277,7 +277,7 @@ AlgorithmDescription describe_performer() {
     const auto d = static_cast<double>(shape.d);
     const auto dv = static_cast<double>(shape.dv);
     const auto features = static_cast<double>(p.features);
-    // Of a feature: its key twice, its sums twice, and logarithms for some tokens.
+    // A feature has its key twice, its sums twice, and logarithms for some tokens.
     const double of_feature = 8.0 * (2.0 * (d + dv) + static_cast<double>(kTokensAtOnce) + 1.0) +
                               2.0 * kVectorBytes + kSketchRowBytes;
     return CellMemory{.held = features * of_feature, .working = 8.0 * d * (features + 4.0 * d)};

@@ -360,7 +360,7 @@ AlgorithmDescription describe_wildcat() {
     const Bins bins = bins_of(p, prompt);
     const auto rank = static_cast<double>(std::min(p.rank, bins.size));
     const auto vectors = static_cast<double>(bins.count) * rank;
-    // Of a bin's token: its key, numbers, and components twice.
+    // A token of a bin has its key, numbers, and components twice.
     const double of_token = 8.0 * (static_cast<double>(shape.d) + 2.0 * rank + 4.0) + kVectorBytes;
     return CellMemory{
         .held = vectors * (8.0 * static_cast<double>(shape.dv) + kVectorBytes + kSketchRowBytes),

@@ -23,7 +23,7 @@ struct DumpShape {
 // "32x8x4x128x32768". Throws InputError, which names --shape.
 DumpShape read_dump_shape(const std::string& text);
 
-// Of one sequence, "0".
+// A dump of one sequence, "0".
 PlannedDump planned_dump(const DumpShape& shape);
 
 // On disk, with 2 bytes a number and without `out`.

@@ -60,7 +60,7 @@ double own_vectors_bytes(const PlannedCell& cell, const WorkGroup& group) {
   return tokens * (8.0 * static_cast<double>(shape.d + shape.dv) + 2.0 * kVectorBytes);
 }
 
-// What cells of one KV head take by their algorithms' own account.
+// Bytes that cells of one KV head take by their algorithms' own account.
 struct DeclaredMemory {
   Amounts held;
   Amounts working;  // at least keys and values as a kernel lays them out
@@ -264,7 +264,7 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
   const double at_work = std::min(most_cells, static_cast<double>(threads));
   const SharedPieces pieces = shared_pieces(plan, group, fullest.cells);
   const DeclaredMemory declared = declared_memory(plan, group, fullest.cells);
-  // What cells share is computed before any of them works. The errors of a cell that ends are
+  // Shared work is computed before any cell works. The errors of a cell that ends are
   // scaled in a copy.
   const double working = std::max(pieces.scratch(static_cast<double>(threads)),
                                   sum_of_largest(declared.working, at_work)) +

@@ -26,7 +26,7 @@ class SharedPieces {
   // Of their results, with what is kept of every token: sums of every query head, and two numbers
   // more. What is decided for a layer or the model is not among them.
   double bytes() const;
-  // Of what computing so many at the same time takes besides, at most.
+  // Bytes that computing so many at the same time takes besides, at most.
   double scratch(double at_once) const;
 
  private:

@@ -56,7 +56,7 @@ class MemoryForm(Folder):
         self.assertEqual({cell["derived"]["budget"] for cell in self.results()["cells"]}, {48})
 
 
-# Of 48 prompt and 48 decoded tokens with two query heads per KV head: what `list algorithms` says of
+# 48 prompt and 48 decoded tokens with two query heads per KV head: what `list algorithms` says of
 # the memory with a budget of 20, tokens at the peak, and further numbers of 4 bytes.
 COUNTED = {
     "h2o": ("at most budget + 1 tokens, and 4 bytes per kept token and query head", 21, 21 * 2),

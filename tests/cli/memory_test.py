@@ -98,7 +98,7 @@ class Memory(Folder):
                    self.made / "long.h5", replay={"prompt_tokens": 32704}, seeds=[0])
 
     def test_what_methods_take_beside_their_rows(self):
-        """Of each alone, so that no other one hides it."""
+        """Each runs alone, so that no other one hides it."""
         for algorithm, params in (("attention_matching", {"budget": 3000}),
                                   ("attention_matching", {"budget": 1000, "select": "omp"}),
                                   ("magicpig", {}), ("loki", {"budget": 64, "rank": 64}),

@@ -1,4 +1,4 @@
-"""What data/README.md, LARGE_MODEL.md and KVPRESS.md say of the exporter: its commands parse, its options exist (the
+"""Claims of data/README.md, LARGE_MODEL.md and KVPRESS.md on the exporter: its commands parse, its options exist (the
 program's are written after its name: `kvbench run --x`), its tables of sizes are the formula's."""
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ struct PlanOptions {
   SweepOptions sweep;
   std::string device = "auto";
   std::string shard;
-  // Of a dump that is described (run/described_dump.hpp); empty: there are dumps.
+  // A dump that is described (run/described_dump.hpp); empty: there are dumps.
   std::string shape = {};
   int threads = 0;
   std::uint64_t memory_limit = 0;  // bytes; 0: what the process may use

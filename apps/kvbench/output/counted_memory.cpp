@@ -69,7 +69,7 @@ std::vector<Size> sizes(bool is_halvings) {
   return out;
 }
 
-// What `counted` adds per unit of `of`, and a constant beside it, where that holds everywhere.
+// The amount that `counted` grows by per unit of `of`, and a constant, where that holds everywhere.
 struct Line {
   Index factor = 0;
   Index constant = 0;
@@ -128,7 +128,7 @@ std::optional<std::string> tokens_text(const std::vector<Kept>& all, const Param
                      with_constant(given->name, found->constant));
 }
 
-// What is stored besides keys and values; empty: nothing.
+// Numbers that are stored besides keys and values; empty: nothing.
 std::optional<std::string> bookkeeping_text(const std::vector<Kept>& all) {
   const auto numbers = [](const Kept& kept) { return kept.bookkeeping; };
   if (std::ranges::all_of(all, [&](const Kept& kept) { return numbers(kept) == 0; })) return "";

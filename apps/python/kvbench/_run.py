@@ -148,7 +148,7 @@ def _command(words: list[str], tables: list[Any]) -> int:
 
 
 def _results(code: int, path: Path, resume: str) -> Results:
-    """Of a finished command: raises where cells are missing, warns where numbers are."""
+    """Raises where a finished command lacks cells, warns where it lacks numbers."""
     results = Results(path)
     failed = results._lines("failed")
     if code not in _DONE:
