@@ -8,9 +8,12 @@ import tempfile
 import unittest
 from pathlib import Path
 
-PROGRAM = os.environ["KVBENCH_PROGRAM"]
-SOURCE = Path(os.environ["KVBENCH_SOURCE"])
+PROGRAM = os.path.abspath(os.environ["KVBENCH_PROGRAM"])
+SOURCE = Path(os.environ["KVBENCH_SOURCE"]).absolute()
 SHIPPED_DUMP = SOURCE / "data/smollm2-constitution.h5"
+
+# Results name files from the current folder: from the root by absolute paths, wherever this checkout is.
+os.chdir("/")
 
 THREE = [{"algorithm": "exact"},
          {"algorithm": "window", "params": {"budget": [8, 32]}},
@@ -20,9 +23,8 @@ DONE, BUG, BAD_INPUT, FAILED_CELLS, VIOLATION, INCOMPLETE = range(6)
 
 
 def kvbench(*arguments, cwd=None, **options):
-    """Runs the program to its end; stdout and stderr as text. Results name files from the current folder: from
-    the root, by their absolute paths, wherever this checkout is."""
-    return subprocess.run([PROGRAM, *map(str, arguments)], cwd=cwd or "/", capture_output=True, text=True,
+    """Runs the program to its end; stdout and stderr as text."""
+    return subprocess.run([PROGRAM, *map(str, arguments)], cwd=cwd, capture_output=True, text=True,
                           timeout=300, check=False, **options)
 
 
