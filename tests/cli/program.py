@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-PROGRAM = os.path.abspath(os.environ["KVBENCH_PROGRAM"])
+PROGRAM = str(Path(os.environ["KVBENCH_PROGRAM"]).absolute())
 SOURCE = Path(os.environ["KVBENCH_SOURCE"]).absolute()
 SHIPPED_DUMP = SOURCE / "data/smollm2-constitution.h5"
 
