@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/error.hpp"
 #include "cuda/cuda_machine.cuh"
+#include "system/error.hpp"
 
 namespace kvbench {
 

@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.hpp"
 #include "cuda/cuda_kernels.hpp"
 #include "cuda/machine.hpp"
 #include "cuda/memory_ledger.hpp"
 #include "cuda/resident_copies.hpp"
 #include "cuda/warp_product.cuh"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace cuda {

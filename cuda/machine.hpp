@@ -55,11 +55,11 @@
 #include <concepts>
 #include <type_traits>
 
-#include "core/canonical.hpp"
-#include "core/matrix_view.hpp"
 #include "core/stream.hpp"
 #include "cuda/memory_ledger.hpp"
 #include "cuda/resident_copies.hpp"
+#include "numerics/canonical.hpp"
+#include "numerics/matrix_view.hpp"
 
 #ifdef __CUDACC__
 #define KVBENCH_DEVICE __device__

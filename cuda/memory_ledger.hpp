@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "core/error.hpp"
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::cuda {
 

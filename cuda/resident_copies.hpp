@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench::cuda {
 

@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "core/counter_rng.hpp"
-#include "core/lanes.hpp"
-#include "core/logit_noise.hpp"
+#include "numerics/counter_rng.hpp"
+#include "numerics/lanes.hpp"
+#include "numerics/logit_noise.hpp"
 
 namespace kvbench::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // What stands in for the CUDA side in a build without it: no device, and the reason.
-#include "core/error.hpp"
 #include "cuda/device_peaks.hpp"
 #include "cuda/devices.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

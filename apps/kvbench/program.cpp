@@ -22,12 +22,12 @@
 #include "cli/arguments.hpp"
 #include "cli/device_option.hpp"
 #include "commands.hpp"
-#include "core/error.hpp"
-#include "core/shortened.hpp"
-#include "dump/crash_report.hpp"
 #include "exit_codes.hpp"
+#include "hdf5/crash_report.hpp"
 #include "output/log.hpp"
 #include "results/provenance.hpp"
+#include "system/error.hpp"
+#include "system/shortened.hpp"
 
 namespace kvbench {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <optional>
 
-#include "core/error.hpp"
-#include "dump/element_type.hpp"
+#include "hdf5/element_type.hpp"
+#include "system/error.hpp"
 
 namespace nb = nanobind;
 

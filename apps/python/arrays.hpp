@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench::python {
 

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/error.hpp"
 #include "python/arrays.hpp"
 #include "python/interruptible.hpp"
 #include "python/kept_columns.hpp"
+#include "system/error.hpp"
 
 namespace nb = nanobind;
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "core/error.hpp"
 #include "dump/dump.hpp"
 #include "json/json.hpp"
 #include "python/arrays.hpp"
+#include "system/error.hpp"
 
 namespace nb = nanobind;
 

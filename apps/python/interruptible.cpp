@@ -12,9 +12,9 @@
 #include <thread>
 #include <utility>
 
-#include "core/error.hpp"
-#include "core/stop.hpp"
 #include "dump/dump.hpp"
+#include "system/error.hpp"
+#include "system/stop.hpp"
 
 namespace nb = nanobind;
 

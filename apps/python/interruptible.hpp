@@ -19,7 +19,7 @@ void run_interruptible(const std::function<void()>& work, std::atomic<bool>& sto
 // For threads of such a work: has the thread that called run_interruptible do `call`, with the
 // interpreter's lock, and waits for it; one call at a time. There Python delivers signals, and code
 // that wants to be on the main thread is. Throws what `call` throws, but an exception of Python
-// ends the whole work: then, and if the work was stopped, Stopped (core/stop.hpp).
+// ends the whole work: then, and if the work was stopped, Stopped (system/stop.hpp).
 void on_calling_thread(const std::function<void()>& call);
 
 }  // namespace kvbench::python

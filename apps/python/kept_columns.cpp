@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 namespace nb = nanobind;
 

@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "algorithms/kept_rows_replay.hpp"
-#include "core/error.hpp"
-#include "core/stop.hpp"
+#include "algorithms/mechanisms/kept_rows_replay.hpp"
 #include "python/asking.hpp"
 #include "python/stepping.hpp"
 #include "sweep/cell_identity.hpp"
+#include "system/error.hpp"
+#include "system/stop.hpp"
 
 namespace kvbench::python {
 namespace {

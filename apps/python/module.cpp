@@ -24,9 +24,6 @@
 #include "cli/arguments.hpp"
 #include "cli/signals.hpp"
 #include "commands.hpp"
-#include "core/error.hpp"
-#include "core/parallel.hpp"
-#include "core/stop.hpp"
 #include "json/json.hpp"
 #include "kernels/cpu_kernels.hpp"
 #include "output/list_document.hpp"
@@ -36,6 +33,9 @@
 #include "python/method.hpp"
 #include "results/provenance.hpp"
 #include "run/replay_stream.hpp"
+#include "system/error.hpp"
+#include "system/parallel.hpp"
+#include "system/stop.hpp"
 
 namespace nb = nanobind;
 

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.hpp"
 #include "python/arrays.hpp"
 #include "python/asking.hpp"
 #include "python/interruptible.hpp"
 #include "sweep/cell_identity.hpp"
+#include "system/error.hpp"
 
 namespace nb = nanobind;
 

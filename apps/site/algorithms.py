@@ -185,7 +185,7 @@ class AlgorithmPages:
     def text(self, entry: dict[str, Any]) -> str:
         algorithm = entry["id"]
         page = page_of(algorithm)
-        source = f"lib/algorithms/{algorithm}.cpp"
+        source = f"lib/algorithms/methods/{algorithm}.cpp"
         head = read_head((self._root / source).read_text(encoding="utf-8"), source)
         aliases = "".join(f", also `{alias}`" for alias in entry["aliases"])
         out = [

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/canonical.hpp"
 #include "core/stream.hpp"
 #include "cuda/kernels/device_matrix.hpp"
 #include "cuda/machine.hpp"
+#include "numerics/canonical.hpp"
 
 namespace kvbench::cuda {
 

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/parallel.hpp"
 #include "cuda/kernels/attention_bodies.hpp"
 #include "cuda/kernels/device_stream.hpp"
 #include "cuda/machine.hpp"
 #include "kernels/kernels.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench::cuda {
 

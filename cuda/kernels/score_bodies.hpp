@@ -3,11 +3,11 @@
 // the rows of a stripe in ascending order, then joins those before it.
 #pragma once
 
-#include "core/logit_noise.hpp"
 #include "cuda/kernels/block_largest.hpp"
 #include "cuda/kernels/device_stream.hpp"
 #include "cuda/machine.hpp"
 #include "kernels/kernels.hpp"
+#include "numerics/logit_noise.hpp"
 
 namespace kvbench::cuda {
 

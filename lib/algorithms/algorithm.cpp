@@ -1,7 +1,7 @@
 #include "algorithms/algorithm.hpp"
 
-#include "algorithms/bind_parameters.hpp"
 #include "algorithms/typed_algorithm.hpp"
+#include "parameters/bind_parameters.hpp"
 
 namespace kvbench {
 

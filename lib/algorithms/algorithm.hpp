@@ -11,11 +11,11 @@
 #include <variant>
 #include <vector>
 
-#include "algorithms/parameters.hpp"
 #include "algorithms/shared_work.hpp"
-#include "algorithms/struct_function.hpp"
 #include "core/stream.hpp"
 #include "kernels/kernels.hpp"
+#include "parameters/parameters.hpp"
+#include "parameters/struct_function.hpp"
 #include "sketch/sketch.hpp"
 
 namespace kvbench {

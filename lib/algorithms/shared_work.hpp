@@ -34,10 +34,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.hpp"
 #include "core/stream.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/row_block.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 

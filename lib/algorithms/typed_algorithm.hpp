@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "algorithms/algorithm.hpp"
-#include "algorithms/parameter_table.hpp"
+#include "parameters/parameter_table.hpp"
 
 namespace kvbench {
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "core/error.hpp"
-#include "core/file.hpp"
 #include "json/file_kind.hpp"
 #include "results/results_file.hpp"
+#include "system/error.hpp"
+#include "system/file.hpp"
 
 namespace kvbench {
 namespace {

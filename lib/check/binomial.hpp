@@ -1,7 +1,7 @@
 // Exact binomial tails and the confidence limits that follow from them.
 #pragma once
 
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

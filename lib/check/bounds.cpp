@@ -9,7 +9,6 @@
 #include <set>
 
 #include "check/bounds_keys.hpp"
-#include "core/error.hpp"
 #include "json/document.hpp"
 #include "json/file_kind.hpp"
 #include "json/input_file.hpp"
@@ -17,6 +16,7 @@
 #include "json/reader.hpp"
 #include "results/cell_metric.hpp"
 #include "results/layer_record.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

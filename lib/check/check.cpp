@@ -9,8 +9,8 @@
 #include <string>
 
 #include "check/check_rules.hpp"
-#include "core/error.hpp"
-#include "core/spelling.hpp"
+#include "system/error.hpp"
+#include "system/spelling.hpp"
 
 namespace kvbench {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "check/bounds.hpp"
 #include "check/checked_results.hpp"
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "check/check_rules.hpp"
-#include "core/key_index.hpp"
+#include "system/key_index.hpp"
 
 namespace kvbench {
 

@@ -5,8 +5,8 @@
 
 #include "check/binomial.hpp"
 #include "check/check_rules.hpp"
-#include "core/key_index.hpp"
 #include "results/cell_metric.hpp"
+#include "system/key_index.hpp"
 
 namespace kvbench {
 namespace {

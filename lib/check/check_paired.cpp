@@ -8,7 +8,7 @@
 
 #include "check/binomial.hpp"
 #include "check/check_rules.hpp"
-#include "core/key_index.hpp"
+#include "system/key_index.hpp"
 
 namespace kvbench {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <variant>
 
-#include "core/error.hpp"
 #include "results/cell_metric.hpp"
 #include "results/read_results.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "check/bounds.hpp"
-#include "core/record_store.hpp"
 #include "results/distinct_records.hpp"
+#include "system/record_store.hpp"
 
 namespace kvbench {
 

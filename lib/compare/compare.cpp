@@ -8,11 +8,11 @@
 #include <map>
 #include <set>
 
-#include "core/error.hpp"
-#include "core/parallel.hpp"
 #include "results/cell_metric.hpp"
 #include "results/layer_record.hpp"
 #include "results/record.hpp"
+#include "system/error.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 namespace {

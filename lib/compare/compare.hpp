@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "compare/compared_results.hpp"
-#include "core/matrix_view.hpp"
 #include "json/json.hpp"
+#include "numerics/matrix_view.hpp"
 #include "results/mean_interval.hpp"
 
 namespace kvbench {

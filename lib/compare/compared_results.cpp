@@ -6,10 +6,10 @@
 #include <cstring>
 #include <utility>
 
-#include "core/error.hpp"
-#include "core/hash.hpp"
 #include "results/cell_field.hpp"
 #include "results/cell_metric.hpp"
+#include "system/error.hpp"
+#include "system/hash.hpp"
 
 namespace kvbench {
 namespace {

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/key_index.hpp"
-#include "core/record_store.hpp"
 #include "json/json.hpp"
 #include "results/mean_interval.hpp"
+#include "system/key_index.hpp"
+#include "system/record_store.hpp"
 
 namespace kvbench {
 

@@ -7,11 +7,11 @@
 #include <map>
 #include <string_view>
 
-#include "core/error.hpp"
-#include "core/record_store.hpp"
 #include "results/cell_field.hpp"
 #include "results/read_results.hpp"
 #include "results/summary.hpp"
+#include "system/error.hpp"
+#include "system/record_store.hpp"
 
 namespace kvbench {
 namespace {

@@ -1,6 +1,6 @@
 #include "core/stream.hpp"
 
-#include "core/hash.hpp"
+#include "system/hash.hpp"
 
 namespace kvbench {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/matrix_view.hpp"
 #include "core/repeat.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

@@ -7,16 +7,16 @@
 #include <new>
 #include <system_error>
 
-#include "core/error.hpp"
-#include "dump/crash_report.hpp"
 #include "dump/fingerprint.hpp"
-#include "dump/first_reading.hpp"
 #include "dump/layer_output.hpp"
 #include "dump/layer_survey.hpp"
-#include "dump/open_file.hpp"
-#include "dump/source_files.hpp"
 #include "dump/structure.hpp"
 #include "dump/tensor.hpp"
+#include "hdf5/crash_report.hpp"
+#include "hdf5/first_reading.hpp"
+#include "hdf5/open_file.hpp"
+#include "hdf5/source_files.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "core/evidence.hpp"
 #include "core/stream.hpp"
-#include "dump/element_type.hpp"
+#include "hdf5/element_type.hpp"
 
 namespace kvbench {
 
@@ -86,12 +86,12 @@ struct StreamData {
 struct DumpOptions {
   // Bytes that decoding a layer's chunks may take; 0: what the process may use.
   std::uint64_t memory_limit = 0;
-  // Whether the structure is first read in a child process (dump/first_reading.hpp). Without it a
+  // Whether the structure is first read in a child process (hdf5/first_reading.hpp). Without it a
   // damaged file can end this process inside HDF5: for files known to be whole, where a process
   // must not fork.
   bool first_in_child = true;
   // Whether a layer's tensors may be virtual: of plain files in the dump's own folder
-  // (dump/source_files.hpp), whose elements are read as if they lay in the dump.
+  // (hdf5/source_files.hpp), whose elements are read as if they lay in the dump.
   bool allow_virtual = false;
 };
 

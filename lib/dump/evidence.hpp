@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "core/error.hpp"
 #include "core/evidence.hpp"
-#include "dump/hdf5.hpp"
+#include "hdf5/hdf5.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 

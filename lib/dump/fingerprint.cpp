@@ -7,12 +7,12 @@
 #include <array>
 #include <string_view>
 
-#include "core/error.hpp"
-#include "core/hash.hpp"
 #include "dump/layer_output.hpp"
-#include "dump/stored_elements.hpp"
 #include "dump/structure.hpp"
 #include "dump/tensor.hpp"
+#include "hdf5/stored_elements.hpp"
+#include "system/error.hpp"
+#include "system/hash.hpp"
 
 namespace kvbench {
 namespace {

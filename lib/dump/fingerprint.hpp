@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "dump/dump.hpp"
-#include "dump/first_reading.hpp"
 #include "dump/layer_survey.hpp"
-#include "dump/source_files.hpp"
+#include "hdf5/first_reading.hpp"
+#include "hdf5/source_files.hpp"
 
 namespace kvbench {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "dump/structure_errors.hpp"
+#include "hdf5/structure_errors.hpp"
 
 namespace kvbench {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "core/error.hpp"
 #include "dump/dump.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 

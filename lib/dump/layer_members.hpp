@@ -4,10 +4,10 @@
 
 #include <string>
 
-#include "core/error.hpp"
-#include "dump/attributes.hpp"
 #include "dump/dump.hpp"
-#include "dump/hdf5.hpp"
+#include "hdf5/attributes.hpp"
+#include "hdf5/hdf5.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 

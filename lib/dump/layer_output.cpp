@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "dump/stored_elements.hpp"
-#include "dump/structure_errors.hpp"
+#include "hdf5/stored_elements.hpp"
+#include "hdf5/structure_errors.hpp"
 
 namespace kvbench {
 

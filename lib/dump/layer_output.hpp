@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "core/error.hpp"
-#include "dump/hdf5.hpp"
-#include "dump/source_files.hpp"
 #include "dump/tensor_shape.hpp"
+#include "hdf5/hdf5.hpp"
+#include "hdf5/source_files.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 

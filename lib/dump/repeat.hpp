@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
-#include "core/error.hpp"
 #include "core/repeat.hpp"
 #include "dump/dump.hpp"
 #include "dump/tensor_shape.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 

@@ -6,17 +6,17 @@
 #include <cmath>
 #include <limits>
 
-#include "core/error.hpp"
-#include "core/memory_limit.hpp"
-#include "dump/attributes.hpp"
 #include "dump/evidence.hpp"
 #include "dump/kv_layer.hpp"
 #include "dump/layer_members.hpp"
 #include "dump/layer_output.hpp"
 #include "dump/repeat.hpp"
-#include "dump/stored_elements.hpp"
-#include "dump/structure_errors.hpp"
 #include "dump/tensor_shape.hpp"
+#include "hdf5/attributes.hpp"
+#include "hdf5/stored_elements.hpp"
+#include "hdf5/structure_errors.hpp"
+#include "system/error.hpp"
+#include "system/memory_limit.hpp"
 
 namespace kvbench {
 namespace {

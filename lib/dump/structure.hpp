@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <string>
 
-#include "core/memory_limit.hpp"
 #include "dump/dump.hpp"
-#include "dump/first_reading.hpp"
-#include "dump/hdf5.hpp"
-#include "dump/source_files.hpp"
+#include "hdf5/first_reading.hpp"
+#include "hdf5/hdf5.hpp"
+#include "hdf5/source_files.hpp"
+#include "system/memory_limit.hpp"
 
 namespace kvbench {
 

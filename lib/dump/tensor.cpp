@@ -8,9 +8,9 @@
 #include <string_view>
 #include <utility>
 
-#include "core/error.hpp"
-#include "dump/chunks.hpp"
-#include "dump/structure_errors.hpp"
+#include "hdf5/chunks.hpp"
+#include "hdf5/structure_errors.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

@@ -10,11 +10,11 @@
 #include <variant>
 #include <vector>
 
-#include "core/matrix_view.hpp"
-#include "dump/element_type.hpp"
-#include "dump/hdf5.hpp"
-#include "dump/mapped_elements.hpp"
-#include "dump/stored_elements.hpp"
+#include "hdf5/element_type.hpp"
+#include "hdf5/hdf5.hpp"
+#include "hdf5/mapped_elements.hpp"
+#include "hdf5/stored_elements.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
-#include "dump/chunks.hpp"
-#include "dump/structure_errors.hpp"
+#include "hdf5/chunks.hpp"
+#include "hdf5/structure_errors.hpp"
 
 namespace kvbench {
 namespace {

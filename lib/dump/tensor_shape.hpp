@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "core/error.hpp"
-#include "dump/hdf5.hpp"
 #include "dump/tensor.hpp"
+#include "hdf5/hdf5.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 

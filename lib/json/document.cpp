@@ -8,9 +8,9 @@
 #include <string_view>
 #include <utility>
 
-#include "core/error.hpp"
-#include "core/shortened.hpp"
 #include "json/nesting.hpp"
+#include "system/error.hpp"
+#include "system/shortened.hpp"
 
 namespace kvbench {
 namespace {

@@ -6,7 +6,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

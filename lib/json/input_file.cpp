@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "core/error.hpp"
-#include "core/file.hpp"
+#include "system/error.hpp"
+#include "system/file.hpp"
 
 namespace kvbench {
 namespace {

@@ -1,10 +1,10 @@
-// Where in a JSON file something is wrong, for core/error.hpp's ErrorList.
+// Where in a JSON file something is wrong, for system/error.hpp's ErrorList.
 #pragma once
 
 #include <cstddef>
 #include <string>
 
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/spelling.hpp"
 #include "json/document.hpp"
+#include "system/spelling.hpp"
 
 namespace kvbench {
 

@@ -6,14 +6,14 @@
 #include <optional>
 #include <utility>
 
-#include "core/aligned.hpp"
-#include "core/canonical.hpp"
-#include "core/lanes.hpp"
-#include "core/parallel.hpp"
-#include "core/stop.hpp"
 #include "core/stream.hpp"
 #include "kernels/cpu_kernels.hpp"
 #include "kernels/packed_keys.hpp"
+#include "numerics/aligned.hpp"
+#include "numerics/canonical.hpp"
+#include "numerics/lanes.hpp"
+#include "system/parallel.hpp"
+#include "system/stop.hpp"
 
 namespace kvbench {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "core/matrix_view.hpp"
 #include "kernels/walk.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

@@ -3,11 +3,11 @@
 #include <limits>
 #include <vector>
 
-#include "core/canonical.hpp"
-#include "core/stop.hpp"
 #include "kernels/cpu_kernels.hpp"
 #include "kernels/distance_filter.hpp"
 #include "kernels/packed_points.hpp"
+#include "numerics/canonical.hpp"
+#include "system/stop.hpp"
 
 namespace kvbench {
 namespace {

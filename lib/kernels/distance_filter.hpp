@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

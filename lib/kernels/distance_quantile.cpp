@@ -4,8 +4,8 @@
 #include <cmath>
 #include <vector>
 
-#include "core/canonical.hpp"
-#include "core/quantile.hpp"
+#include "numerics/canonical.hpp"
+#include "numerics/quantile.hpp"
 
 namespace kvbench {
 namespace {

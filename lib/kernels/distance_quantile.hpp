@@ -1,7 +1,7 @@
 // A scale for delta that needs no random numbers: a quantile of the distances within a sample.
 #pragma once
 
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

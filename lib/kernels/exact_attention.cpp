@@ -2,13 +2,13 @@
 #include <limits>
 #include <vector>
 
-#include "core/aligned.hpp"
-#include "core/canonical.hpp"
-#include "core/lanes.hpp"
-#include "core/parallel.hpp"
-#include "core/unrolled.hpp"
 #include "kernels/cpu_kernels.hpp"
 #include "kernels/packed_keys.hpp"
+#include "numerics/aligned.hpp"
+#include "numerics/canonical.hpp"
+#include "numerics/lanes.hpp"
+#include "numerics/unrolled.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 namespace {

@@ -4,15 +4,15 @@
 #include <utility>
 #include <vector>
 
-#include "core/canonical.hpp"
-#include "core/chains.hpp"
-#include "core/lanes.hpp"
-#include "core/parallel.hpp"
-#include "core/stop.hpp"
-#include "core/unrolled.hpp"
 #include "kernels/cpu_kernels.hpp"
 #include "kernels/nearer_filter.hpp"
 #include "kernels/packed_points.hpp"
+#include "numerics/canonical.hpp"
+#include "numerics/chains.hpp"
+#include "numerics/lanes.hpp"
+#include "numerics/unrolled.hpp"
+#include "system/parallel.hpp"
+#include "system/stop.hpp"
 
 namespace kvbench {
 namespace {

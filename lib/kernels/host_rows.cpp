@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "core/lanes.hpp"
-#include "core/parallel.hpp"
-#include "core/unrolled.hpp"
 #include "kernels/weight_table.hpp"
+#include "numerics/lanes.hpp"
+#include "numerics/unrolled.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <memory>
 
-#include "core/aligned.hpp"
 #include "core/stream.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/resident_rows.hpp"
+#include "numerics/aligned.hpp"
 
 namespace kvbench {
 

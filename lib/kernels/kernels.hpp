@@ -2,8 +2,9 @@
 // by lib/kernels for the CPU and by cuda/kernels for the GPU, file for file with the same stems.
 //
 // Kernels that decide something (logits that scores are made of, distances, score sums, k-center,
-// clustering, walks, the weighted sums of answers) compute canonical values (core/canonical.hpp):
-// their bits depend neither on blocking, threads, instruction set nor device.
+// clustering, walks, the weighted sums of answers) compute canonical values
+// (numerics/canonical.hpp): their bits depend neither on blocking, threads, instruction set nor
+// device.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +16,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/aligned.hpp"
-#include "core/logit_noise.hpp"
-#include "core/matrix_view.hpp"
 #include "core/stream.hpp"
 #include "kernels/resident_rows.hpp"
 #include "kernels/walk.hpp"
 #include "kernels/weighted_values.hpp"
+#include "numerics/aligned.hpp"
+#include "numerics/logit_noise.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

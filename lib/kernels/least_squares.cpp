@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/lanes.hpp"
-#include "core/parallel.hpp"
-#include "core/unrolled.hpp"
+#include "numerics/lanes.hpp"
+#include "numerics/unrolled.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 namespace {

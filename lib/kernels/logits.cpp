@@ -1,9 +1,9 @@
 #include <algorithm>
 
-#include "core/parallel.hpp"
 #include "kernels/cpu_kernels.hpp"
 #include "kernels/packed_keys.hpp"
 #include "kernels/row_exponentials.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 namespace {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "core/parallel.hpp"
-#include "core/unrolled.hpp"
+#include "numerics/unrolled.hpp"
+#include "system/parallel.hpp"
 
 #if defined(__AVX512F__) || (defined(__AVX2__) && defined(__FMA__))
 #include <immintrin.h>

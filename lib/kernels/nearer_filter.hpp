@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/aligned.hpp"
-#include "core/matrix_view.hpp"
 #include "kernels/distance_filter.hpp"
+#include "numerics/aligned.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <iterator>
 
-#include "core/canonical.hpp"
-#include "core/lanes.hpp"
-#include "core/unrolled.hpp"
+#include "numerics/canonical.hpp"
+#include "numerics/lanes.hpp"
+#include "numerics/unrolled.hpp"
 
 namespace kvbench {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "core/lanes.hpp"
-#include "core/matrix_view.hpp"
+#include "numerics/lanes.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

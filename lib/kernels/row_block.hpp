@@ -5,10 +5,10 @@
 #include <mutex>
 #include <vector>
 
-#include "core/aligned.hpp"
 #include "core/stream.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/resident_rows.hpp"
+#include "numerics/aligned.hpp"
 
 namespace kvbench {
 

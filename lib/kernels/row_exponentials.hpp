@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/canonical.hpp"
-#include "core/lanes.hpp"
+#include "numerics/canonical.hpp"
+#include "numerics/lanes.hpp"
 
 namespace kvbench {
 

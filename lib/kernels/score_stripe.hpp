@@ -16,9 +16,9 @@
 
 #include <vector>
 
-#include "core/aligned.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/packed_keys.hpp"
+#include "numerics/aligned.hpp"
 
 namespace kvbench {
 

@@ -4,10 +4,10 @@
 #include <mutex>
 #include <utility>
 
-#include "core/canonical.hpp"
-#include "core/parallel.hpp"
 #include "kernels/cpu_kernels.hpp"
 #include "kernels/score_stripe.hpp"
+#include "numerics/canonical.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

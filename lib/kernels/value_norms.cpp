@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/norm.hpp"
-#include "core/parallel.hpp"
 #include "kernels/cpu_kernels.hpp"
 #include "kernels/top_eigenvalue.hpp"
+#include "numerics/norm.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 namespace {

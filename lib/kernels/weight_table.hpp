@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/matrix_view.hpp"
 #include "kernels/resident_rows.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

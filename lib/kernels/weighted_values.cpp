@@ -4,9 +4,9 @@
 #include <bit>
 #include <cmath>
 
-#include "core/lanes.hpp"
-#include "core/unrolled.hpp"
 #include "kernels/cpu_kernels.hpp"
+#include "numerics/lanes.hpp"
+#include "numerics/unrolled.hpp"
 
 namespace kvbench {
 namespace {

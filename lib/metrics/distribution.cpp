@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/quantile.hpp"
+#include "numerics/quantile.hpp"
 
 namespace kvbench {
 

@@ -5,9 +5,9 @@
 #include <limits>
 #include <string>
 
-#include "core/error.hpp"
-#include "core/norm.hpp"
 #include "metrics/distribution.hpp"
+#include "numerics/norm.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

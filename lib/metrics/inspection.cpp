@@ -7,9 +7,9 @@
 #include <numeric>
 #include <span>
 
-#include "core/parallel.hpp"
-#include "core/quantile.hpp"
 #include "kernels/distance_quantile.hpp"
+#include "numerics/quantile.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <utility>
 
-#include "core/norm.hpp"
 #include "metrics/distribution.hpp"
+#include "numerics/norm.hpp"
 
 namespace kvbench {
 namespace {

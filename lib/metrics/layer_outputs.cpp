@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/norm.hpp"
-#include "core/parallel.hpp"
+#include "numerics/norm.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 namespace {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/matrix_view.hpp"
 #include "metrics/layer_metrics.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

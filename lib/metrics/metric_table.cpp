@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "core/norm.hpp"
 #include "metrics/distribution.hpp"
+#include "numerics/norm.hpp"
 
 namespace kvbench {
 namespace {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/matrix_view.hpp"
 #include "metrics/reference.hpp"
+#include "numerics/matrix_view.hpp"
 #include "sketch/estimator.hpp"
 #include "sketch/held_vectors.hpp"
 

@@ -6,9 +6,9 @@
 #include <limits>
 #include <string>
 
-#include "core/error.hpp"
-#include "core/norm.hpp"
 #include "kernels/top_eigenvalue.hpp"
+#include "numerics/norm.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

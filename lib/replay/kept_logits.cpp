@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/parallel.hpp"
 #include "kernels/packed_keys.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 

@@ -13,12 +13,12 @@
 
 namespace kvbench {
 
-// The rows, replayed (algorithms/kept_rows_replay.hpp), give the same answers at scored rows and
-// the same memory at all decode rows. Weights are those of scored rows: between them no one asks.
-// Cannot be written as rows: a sum that the exact one replaces (SubGen's attribution), attention at
-// positions of the cache, rules for answers (Sketch::answer_rule, with which denominator weights
-// may be negative), features (SketchRow::feature), and the vectors of a method that drops nothing
-// for good, which are declared in bytes.
+// The rows, replayed (algorithms/mechanisms/kept_rows_replay.hpp), give the same answers at scored
+// rows and the same memory at all decode rows. Weights are those of scored rows: between them no
+// one asks. Cannot be written as rows: a sum that the exact one replaces (SubGen's attribution),
+// attention at positions of the cache, rules for answers (Sketch::answer_rule, with which
+// denominator weights may be negative), features (SketchRow::feature), and the vectors of a method
+// that drops nothing for good, which are declared in bytes.
 class KeptRecorder final : public ReplayWatch {
  public:
   // Of a cell on this stream, which must live as long.

@@ -7,8 +7,6 @@
 #include <new>
 #include <utility>
 
-#include "core/error.hpp"
-#include "core/parallel.hpp"
 #include "kernels/row_block.hpp"
 #include "metrics/reference.hpp"
 #include "metrics/trivial_answers.hpp"
@@ -16,6 +14,8 @@
 #include "replay/shared_work.hpp"
 #include "replay/visited_rows.hpp"
 #include "storage/stored_stream.hpp"
+#include "system/error.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 namespace {

@@ -146,7 +146,7 @@ struct ReplayTiming {
 // Calls `done(cell index, result)` for each cell as it finishes, one call at a time, in no
 // particular order. A cell that throws CellError, or runs out of memory, is reported as failed; the
 // others go on. A DeviceError, and whatever `done` throws, end the replay as they are; any other
-// exception of a cell is a bug and ends it with a BugError. Throws Stopped (core/stop.hpp) soon
+// exception of a cell is a bug and ends it with a BugError. Throws Stopped (system/stop.hpp) soon
 // after a stop was requested. Cells not reported by then are not done.
 ReplayTiming replay(const Stream& stream, const ReplaySetting& setting,
                     const std::vector<ReplayCell>& cells, const Kernels& kernels,

@@ -4,8 +4,8 @@
 #include <iterator>
 #include <utility>
 
-#include "core/stop.hpp"
 #include "replay/row_logits.hpp"
+#include "system/stop.hpp"
 
 namespace kvbench {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "core/error.hpp"
-#include "core/spelling.hpp"
+#include "system/error.hpp"
+#include "system/spelling.hpp"
 
 namespace kvbench {
 namespace {

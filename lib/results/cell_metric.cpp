@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
-#include "core/spelling.hpp"
 #include "metrics/metric_table.hpp"
 #include "results/layer_record.hpp"
 #include "results/record.hpp"
+#include "system/spelling.hpp"
 
 namespace kvbench {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "core/error.hpp"
-#include "core/hash.hpp"
 #include "results/cell_field.hpp"
+#include "system/error.hpp"
+#include "system/hash.hpp"
 
 namespace kvbench {
 

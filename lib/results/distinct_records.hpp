@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <string>
 
-#include "core/key_index.hpp"
 #include "json/json.hpp"
+#include "system/key_index.hpp"
 
 namespace kvbench {
 

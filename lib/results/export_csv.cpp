@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

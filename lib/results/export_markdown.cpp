@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "core/printable.hpp"
+#include "system/printable.hpp"
 
 namespace kvbench {
 namespace {

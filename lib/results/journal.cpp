@@ -8,15 +8,15 @@
 #include <system_error>
 #include <utility>
 
-#include "core/error.hpp"
-#include "core/file.hpp"
-#include "core/shortened.hpp"
 #include "json/input_file.hpp"
 #include "results/layer_record.hpp"
 #include "results/output_folder.hpp"
 #include "results/plan_index.hpp"
 #include "results/record_check.hpp"
 #include "sweep/plan_document.hpp"
+#include "system/error.hpp"
+#include "system/file.hpp"
+#include "system/shortened.hpp"
 
 namespace kvbench {
 namespace {

@@ -11,13 +11,13 @@
 #include <thread>
 #include <vector>
 
-#include "core/append_log.hpp"
-#include "core/file_lock.hpp"
-#include "core/key_index.hpp"
 #include "json/json.hpp"
 #include "results/cell_records.hpp"
 #include "results/journal_scan.hpp"
 #include "sweep/plan.hpp"
+#include "system/append_log.hpp"
+#include "system/file_lock.hpp"
+#include "system/key_index.hpp"
 
 namespace kvbench {
 

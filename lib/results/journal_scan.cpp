@@ -4,8 +4,8 @@
 #include <string_view>
 #include <utility>
 
-#include "core/error.hpp"
 #include "json/nesting.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

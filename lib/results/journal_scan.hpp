@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/append_log.hpp"
 #include "json/json.hpp"
+#include "system/append_log.hpp"
 
 namespace kvbench {
 

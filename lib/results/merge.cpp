@@ -7,12 +7,12 @@
 #include <string_view>
 #include <utility>
 
-#include "core/error.hpp"
-#include "core/file.hpp"
 #include "json/input_file.hpp"
 #include "results/layer_record.hpp"
 #include "results/record_check.hpp"
 #include "sweep/shard.hpp"
+#include "system/error.hpp"
+#include "system/file.hpp"
 
 namespace kvbench {
 namespace {

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "core/append_log.hpp"
 #include "results/cell_records.hpp"
 #include "results/journal_scan.hpp"
 #include "results/plan_index.hpp"
 #include "sweep/plan_document.hpp"
+#include "system/append_log.hpp"
 
 namespace kvbench {
 

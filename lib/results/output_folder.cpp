@@ -7,14 +7,14 @@
 #include <system_error>
 #include <thread>
 
-#include "core/error.hpp"
-#include "core/file.hpp"
-#include "core/hash.hpp"
-#include "core/shortened.hpp"
-#include "core/stop.hpp"
 #include "json/json.hpp"
 #include "results/plan_index.hpp"
 #include "results/read_results.hpp"
+#include "system/error.hpp"
+#include "system/file.hpp"
+#include "system/hash.hpp"
+#include "system/shortened.hpp"
+#include "system/stop.hpp"
 
 namespace kvbench {
 namespace {

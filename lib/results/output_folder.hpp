@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "core/file_lock.hpp"
 #include "sweep/plan.hpp"
+#include "system/file_lock.hpp"
 
 namespace kvbench {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string_view>
 
-#include "core/key_index.hpp"
 #include "sweep/plan.hpp"
+#include "system/key_index.hpp"
 
 namespace kvbench {
 

@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/parallel.hpp"
-#include "core/portable_path.hpp"
 #include "results/build_info.hpp"
 #include "results/git_info.hpp"
+#include "system/parallel.hpp"
+#include "system/portable_path.hpp"
 
 namespace kvbench {
 namespace {

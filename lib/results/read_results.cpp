@@ -11,13 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.hpp"
-#include "core/file.hpp"
 #include "json/bounded_input.hpp"
 #include "json/file_kind.hpp"
 #include "json/input_file.hpp"
 #include "json/nesting.hpp"
 #include "results/results_file.hpp"
+#include "system/error.hpp"
+#include "system/file.hpp"
 
 namespace kvbench {
 namespace {

@@ -7,10 +7,10 @@
 #include <system_error>
 #include <utility>
 
-#include "core/error.hpp"
-#include "core/file.hpp"
-#include "core/portable_path.hpp"
 #include "results/read_results.hpp"
+#include "system/error.hpp"
+#include "system/file.hpp"
+#include "system/portable_path.hpp"
 
 namespace kvbench {
 namespace {

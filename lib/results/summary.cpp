@@ -6,10 +6,10 @@
 #include <optional>
 #include <utility>
 
-#include "core/parallel.hpp"
 #include "results/layer_record.hpp"
 #include "results/mean_interval.hpp"
 #include "results/record.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 namespace {

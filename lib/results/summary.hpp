@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/matrix_view.hpp"
 #include "json/json.hpp"
+#include "numerics/matrix_view.hpp"
 #include "results/mean_interval.hpp"
 #include "results/summary_slice.hpp"
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <unordered_map>
 
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/record_store.hpp"
 #include "results/mean_interval.hpp"
+#include "system/record_store.hpp"
 
 namespace kvbench {
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <utility>
 
-#include "core/hash.hpp"
 #include "results/provenance.hpp"
+#include "system/hash.hpp"
 
 namespace kvbench {
 namespace {

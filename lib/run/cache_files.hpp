@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "dump/kept_store.hpp"
+#include "cellfiles/kept_store.hpp"
 #include "sweep/plan.hpp"
 
 namespace kvbench {

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/counter_rng.hpp"
-#include "core/error.hpp"
+#include "numerics/counter_rng.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

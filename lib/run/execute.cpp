@@ -11,9 +11,6 @@
 #include <tuple>
 #include <utility>
 
-#include "core/error.hpp"
-#include "core/parallel.hpp"
-#include "core/stop.hpp"
 #include "replay/kept_recorder.hpp"
 #include "replay/replay.hpp"
 #include "results/layer_record.hpp"
@@ -22,6 +19,9 @@
 #include "run/layer_gatherer.hpp"
 #include "run/memory_estimate.hpp"
 #include "run/read_ahead.hpp"
+#include "system/error.hpp"
+#include "system/parallel.hpp"
+#include "system/stop.hpp"
 
 namespace kvbench {
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "cellfiles/kept_store.hpp"
+#include "cellfiles/rows_file.hpp"
 #include "dump/dump.hpp"
-#include "dump/kept_store.hpp"
-#include "dump/rows_file.hpp"
 #include "kernels/kernels.hpp"
 #include "results/journal.hpp"
 #include "results/results_file.hpp"

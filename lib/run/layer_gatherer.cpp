@@ -6,8 +6,8 @@
 #include <new>
 #include <utility>
 
-#include "core/error.hpp"
-#include "core/parallel.hpp"
+#include "system/error.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 namespace {

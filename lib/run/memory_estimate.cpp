@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.hpp"
 #include "kernels/row_block.hpp"
 #include "metrics/metric_table.hpp"
 #include "replay/replay.hpp"
@@ -17,6 +16,7 @@
 #include "run/layer_gatherer.hpp"
 #include "run/shared_pieces.hpp"
 #include "storage/written_logits.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

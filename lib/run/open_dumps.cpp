@@ -9,8 +9,8 @@
 #include <string>
 #include <utility>
 
-#include "core/error.hpp"
-#include "dump/cache_file.hpp"
+#include "cellfiles/cache_file.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

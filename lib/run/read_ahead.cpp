@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/parallel.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 

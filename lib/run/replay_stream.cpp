@@ -8,13 +8,13 @@
 #include <set>
 #include <utility>
 
-#include "core/error.hpp"
-#include "core/hash.hpp"
-#include "dump/cache_file.hpp"
+#include "cellfiles/cache_file.hpp"
 #include "replay/replay.hpp"
 #include "results/record.hpp"
 #include "sweep/config.hpp"
 #include "sweep/plan.hpp"
+#include "system/error.hpp"
+#include "system/hash.hpp"
 
 namespace kvbench {
 namespace {

@@ -38,7 +38,7 @@ struct StreamCellResult {
 
 // Values are those of a run over a dump with this stream, bit by bit. An algorithm that decides for
 // the whole model decides from this stream alone. Throws InputError for a sweep that is wrong or
-// has not exactly one cell, Stopped (core/stop.hpp) where a stop was requested.
+// has not exactly one cell, Stopped (system/stop.hpp) where a stop was requested.
 StreamCellResult replay_stream(
     const StreamCell& cell, const Kernels& kernels,
     const std::vector<AlgorithmDescription>& algorithms = all_algorithms());

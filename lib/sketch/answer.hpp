@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

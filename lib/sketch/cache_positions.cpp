@@ -1,7 +1,7 @@
 #include "sketch/cache_positions.hpp"
 
-#include "core/canonical.hpp"
 #include "core/rotation.hpp"
+#include "numerics/canonical.hpp"
 
 namespace kvbench {
 

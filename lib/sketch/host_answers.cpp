@@ -4,12 +4,12 @@
 #include <cmath>
 #include <limits>
 
-#include "core/canonical.hpp"
-#include "core/chains.hpp"
-#include "core/error.hpp"
-#include "core/lanes.hpp"
 #include "kernels/packed_keys.hpp"
+#include "numerics/canonical.hpp"
+#include "numerics/chains.hpp"
+#include "numerics/lanes.hpp"
 #include "sketch/cache_positions.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/canonical.hpp"
+#include "numerics/canonical.hpp"
 #include "sketch/softmax_sums.hpp"
 
 namespace kvbench {

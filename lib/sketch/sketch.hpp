@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/matrix_view.hpp"
 #include "core/stream.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/canonical.hpp"
+#include "numerics/canonical.hpp"
 
 namespace kvbench {
 namespace {

@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "core/lanes.hpp"
-#include "core/matrix_view.hpp"
 #include "kernels/resident_rows.hpp"
+#include "numerics/lanes.hpp"
+#include "numerics/matrix_view.hpp"
 #include "sketch/answer.hpp"
 #include "sketch/weights_by_token.hpp"
 

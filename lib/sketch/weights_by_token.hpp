@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/lanes.hpp"
 #include "kernels/resident_rows.hpp"
+#include "numerics/lanes.hpp"
 #include "sketch/sketch.hpp"
 
 namespace kvbench {

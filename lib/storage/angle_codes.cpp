@@ -5,8 +5,8 @@
 #include <numbers>
 #include <vector>
 
-#include "core/canonical.hpp"
-#include "core/canonical_angle.hpp"
+#include "numerics/canonical.hpp"
+#include "numerics/canonical_angle.hpp"
 #include "storage/lloyd_max.hpp"
 
 namespace kvbench {

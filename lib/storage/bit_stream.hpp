@@ -13,7 +13,7 @@
 #include <immintrin.h>
 #endif
 
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

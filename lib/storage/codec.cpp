@@ -1,6 +1,6 @@
 #include "storage/codec.hpp"
 
-#include "algorithms/bind_parameters.hpp"
+#include "parameters/bind_parameters.hpp"
 
 namespace kvbench {
 

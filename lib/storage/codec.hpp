@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "algorithms/parameter_table.hpp"
-#include "algorithms/parameters.hpp"
-#include "algorithms/struct_function.hpp"
-#include "core/matrix_view.hpp"
 #include "core/stream.hpp"
+#include "numerics/matrix_view.hpp"
+#include "parameters/parameter_table.hpp"
+#include "parameters/parameters.hpp"
+#include "parameters/struct_function.hpp"
 
 namespace kvbench {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "core/error.hpp"
 #include "storage/stored_norm.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
 #include "storage/panel_product.hpp"
 
 namespace kvbench {

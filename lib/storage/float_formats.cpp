@@ -17,11 +17,11 @@
 #include <string>
 #include <type_traits>
 
-#include "core/error.hpp"
 #include "storage/codec.hpp"
 #include "storage/common_scale.hpp"
 #include "storage/little_endian.hpp"
 #include "storage/small_float.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

@@ -13,11 +13,11 @@
 #include <cstdint>
 #include <string>
 
-#include "core/error.hpp"
 #include "storage/codec.hpp"
 #include "storage/half.hpp"
 #include "storage/little_endian.hpp"
 #include "storage/number_blocks.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "core/error.hpp"
 #include "storage/little_endian.hpp"
 #include "storage/small_float.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 

@@ -26,12 +26,12 @@
 #include <string>
 #include <vector>
 
-#include "core/error.hpp"
 #include "storage/bit_stream.hpp"
 #include "storage/codec.hpp"
 #include "storage/half.hpp"
 #include "storage/little_endian.hpp"
 #include "storage/number_blocks.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

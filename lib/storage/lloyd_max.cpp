@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "core/canonical.hpp"
-#include "core/lanes.hpp"
+#include "numerics/canonical.hpp"
+#include "numerics/lanes.hpp"
 
 namespace kvbench {
 namespace {

@@ -23,12 +23,12 @@
 #include <cstdint>
 #include <string>
 
-#include "core/error.hpp"
 #include "storage/codec.hpp"
 #include "storage/common_scale.hpp"
 #include "storage/little_endian.hpp"
 #include "storage/number_blocks.hpp"
 #include "storage/small_float.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

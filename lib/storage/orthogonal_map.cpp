@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "core/counter_rng.hpp"
-#include "core/random_matrix.hpp"
+#include "numerics/counter_rng.hpp"
+#include "numerics/random_matrix.hpp"
 
 namespace kvbench {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "core/lanes.hpp"
-#include "core/unrolled.hpp"
+#include "numerics/lanes.hpp"
+#include "numerics/unrolled.hpp"
 
 namespace kvbench {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "core/aligned.hpp"
-#include "core/matrix_view.hpp"
+#include "numerics/aligned.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

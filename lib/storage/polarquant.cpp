@@ -26,9 +26,8 @@
 #include <cstdint>
 #include <numbers>
 
-#include "core/canonical.hpp"
-#include "core/canonical_angle.hpp"
-#include "core/error.hpp"
+#include "numerics/canonical.hpp"
+#include "numerics/canonical_angle.hpp"
 #include "storage/angle_codes.hpp"
 #include "storage/bit_stream.hpp"
 #include "storage/little_endian.hpp"
@@ -36,6 +35,7 @@
 #include "storage/stored_norm.hpp"
 #include "storage/uniform_quantizer.hpp"
 #include "storage/vector_rows.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

@@ -24,8 +24,8 @@
 #include <numbers>
 #include <numeric>
 
-#include "core/counter_rng.hpp"
-#include "core/random_matrix.hpp"
+#include "numerics/counter_rng.hpp"
+#include "numerics/random_matrix.hpp"
 #include "storage/bit_stream.hpp"
 #include "storage/codec.hpp"
 #include "storage/dense_map.hpp"

@@ -6,9 +6,9 @@
 #include <set>
 #include <string>
 
-#include "core/error.hpp"
-#include "core/norm.hpp"
 #include "kernels/row_exponentials.hpp"
+#include "numerics/norm.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/aligned.hpp"
 #include "kernels/kernels.hpp"
+#include "numerics/aligned.hpp"
 #include "sketch/answer.hpp"
 #include "sketch/held_vectors.hpp"
 #include "sketch/sketch.hpp"

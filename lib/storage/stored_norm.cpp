@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "core/canonical.hpp"
-#include "core/lanes.hpp"
+#include "numerics/canonical.hpp"
+#include "numerics/lanes.hpp"
 #include "storage/half.hpp"
 
 namespace kvbench {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

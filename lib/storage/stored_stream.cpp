@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <mutex>
 
-#include "core/error.hpp"
-#include "core/parallel.hpp"
+#include "system/error.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 namespace {

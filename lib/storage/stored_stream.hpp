@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/aligned.hpp"
 #include "core/stream.hpp"
+#include "numerics/aligned.hpp"
 #include "storage/storage.hpp"
 
 namespace kvbench {

@@ -31,8 +31,8 @@
 #include <numbers>
 #include <utility>
 
-#include "core/counter_rng.hpp"
-#include "core/random_matrix.hpp"
+#include "numerics/counter_rng.hpp"
+#include "numerics/random_matrix.hpp"
 #include "storage/bit_stream.hpp"
 #include "storage/half.hpp"
 #include "storage/lloyd_max.hpp"

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/error.hpp"
-#include "core/lanes.hpp"
+#include "numerics/lanes.hpp"
 #include "storage/half.hpp"
 #include "storage/little_endian.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

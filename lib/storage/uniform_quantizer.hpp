@@ -10,8 +10,8 @@
 
 #include <cstddef>
 
-#include "algorithms/parameter_table.hpp"
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
+#include "parameters/parameter_table.hpp"
 #include "storage/bit_stream.hpp"
 
 namespace kvbench {

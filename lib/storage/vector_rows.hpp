@@ -1,8 +1,8 @@
 // Scratch: vectors of equal width, one after the other.
 #pragma once
 
-#include "core/aligned.hpp"
-#include "core/matrix_view.hpp"
+#include "numerics/aligned.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/aligned.hpp"
-#include "core/matrix_view.hpp"
 #include "core/stream.hpp"
+#include "numerics/aligned.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench {
 

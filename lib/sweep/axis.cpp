@@ -9,10 +9,10 @@
 #include <numeric>
 #include <type_traits>
 
-#include "core/shortened.hpp"
-#include "core/spelling.hpp"
 #include "json/document.hpp"
 #include "sweep/config.hpp"
+#include "system/shortened.hpp"
+#include "system/spelling.hpp"
 
 namespace kvbench {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/parameters.hpp"
 #include "json/json.hpp"
 #include "json/pointer.hpp"
+#include "parameters/parameters.hpp"
 
 namespace kvbench {
 

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "core/hash.hpp"
 #include "sweep/axis.hpp"
 #include "sweep/storage_axis.hpp"
+#include "system/hash.hpp"
 
 namespace kvbench {
 namespace {

@@ -8,8 +8,6 @@
 #include <map>
 #include <set>
 
-#include "core/error.hpp"
-#include "core/shortened.hpp"
 #include "json/document.hpp"
 #include "json/file_kind.hpp"
 #include "json/input_file.hpp"
@@ -23,6 +21,8 @@
 #include "sweep/storage_axis.hpp"
 #include "sweep/sweep_entry.hpp"
 #include "sweep/sweep_keys.hpp"
+#include "system/error.hpp"
+#include "system/shortened.hpp"
 
 namespace kvbench {
 namespace {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "core/printable.hpp"
 #include "json/document.hpp"
+#include "system/printable.hpp"
 
 namespace kvbench {
 namespace {

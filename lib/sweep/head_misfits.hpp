@@ -8,8 +8,8 @@
 #include <tuple>
 #include <utility>
 
-#include "core/error.hpp"
 #include "core/stream.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "core/hash.hpp"
 #include "sweep/storage_axis.hpp"
+#include "system/hash.hpp"
 
 namespace kvbench {
 namespace {

@@ -7,9 +7,9 @@
 #include <set>
 #include <utility>
 
-#include "core/spelling.hpp"
 #include "json/document.hpp"
 #include "json/reader.hpp"
+#include "system/spelling.hpp"
 
 namespace kvbench {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/parameters.hpp"
 #include "json/json.hpp"
 #include "json/pointer.hpp"
+#include "parameters/parameters.hpp"
 #include "sweep/axis.hpp"
 
 namespace kvbench {

@@ -11,9 +11,6 @@
 #include <variant>
 
 #include "algorithms/memory_budget.hpp"
-#include "core/hash.hpp"
-#include "core/parallel.hpp"
-#include "core/shortened.hpp"
 #include "json/document.hpp"
 #include "json/pointer.hpp"
 #include "sweep/cell_identity.hpp"
@@ -25,6 +22,9 @@
 #include "sweep/storage_axis.hpp"
 #include "sweep/stored_budget.hpp"
 #include "sweep/sweep_keys.hpp"
+#include "system/hash.hpp"
+#include "system/parallel.hpp"
+#include "system/shortened.hpp"
 
 namespace kvbench {
 namespace {

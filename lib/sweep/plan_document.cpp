@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
-#include "core/hash.hpp"
-#include "core/shared_text.hpp"
 #include "storage/storage.hpp"
+#include "system/hash.hpp"
+#include "system/shared_text.hpp"
 
 namespace kvbench {
 

@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "algorithms/parameters.hpp"
-#include "core/error.hpp"
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
+#include "parameters/parameters.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

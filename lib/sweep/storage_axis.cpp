@@ -5,14 +5,14 @@
 #include <set>
 #include <utility>
 
-#include "core/shortened.hpp"
-#include "core/spelling.hpp"
 #include "json/document.hpp"
 #include "json/reader.hpp"
 #include "storage/codec_registry.hpp"
 #include "sweep/json_fields.hpp"
 #include "sweep/parameter_columns.hpp"
 #include "sweep/sweep_keys.hpp"
+#include "system/shortened.hpp"
+#include "system/spelling.hpp"
 
 namespace kvbench {
 namespace {

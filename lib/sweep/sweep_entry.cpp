@@ -8,13 +8,13 @@
 #include <set>
 #include <utility>
 
-#include "core/shortened.hpp"
-#include "core/spelling.hpp"
 #include "json/document.hpp"
 #include "sweep/axis.hpp"
 #include "sweep/dump_paths.hpp"
 #include "sweep/json_fields.hpp"
 #include "sweep/parameter_columns.hpp"
+#include "system/shortened.hpp"
+#include "system/spelling.hpp"
 
 namespace kvbench {
 namespace {

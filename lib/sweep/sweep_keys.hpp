@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/parameters.hpp"
+#include "parameters/parameters.hpp"
 
 namespace kvbench {
 

@@ -4,13 +4,13 @@
 
 #include <cmath>
 
-#include "core/error.hpp"
 #include "support/given.hpp"
 #include "support/naive_matching.hpp"
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
 #include "support/threads.hpp"
 #include "support/weighted_tokens.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace attention_matching_test {

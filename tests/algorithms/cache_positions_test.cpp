@@ -7,7 +7,7 @@
 #include <cmath>
 #include <functional>
 
-#include "core/counter_rng.hpp"
+#include "numerics/counter_rng.hpp"
 #include "sketch/estimator.hpp"
 #include "support/given.hpp"
 #include "support/library_answer.hpp"

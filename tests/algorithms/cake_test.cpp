@@ -7,9 +7,9 @@
 #include <numeric>
 #include <string>
 
-#include "core/error.hpp"
 #include "support/layer_of_streams.hpp"
 #include "support/naive_observation_window.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace cake_test {

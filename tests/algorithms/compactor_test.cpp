@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "algorithms/budget.hpp"
-#include "core/counter_rng.hpp"
-#include "core/logit_noise.hpp"
+#include "algorithms/mechanisms/budget.hpp"
+#include "numerics/counter_rng.hpp"
+#include "numerics/logit_noise.hpp"
 #include "support/given.hpp"
 #include "support/naive_matching.hpp"
 #include "support/owned_stream.hpp"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-#include "algorithms/expected_queries.hpp"
+#include "algorithms/mechanisms/expected_queries.hpp"
 #include "support/given.hpp"
 #include "support/naive_expected.hpp"
 #include "support/naive_ranking.hpp"

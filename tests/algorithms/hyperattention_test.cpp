@@ -5,10 +5,10 @@
 #include <cmath>
 #include <map>
 
-#include "algorithms/hashed_keys.hpp"
-#include "core/counter_rng.hpp"
-#include "core/logit_noise.hpp"
+#include "algorithms/mechanisms/hashed_keys.hpp"
 #include "kernels/cpu_kernels.hpp"
+#include "numerics/counter_rng.hpp"
+#include "numerics/logit_noise.hpp"
 #include "support/naive_matching.hpp"
 #include "support/owned_stream.hpp"
 #include "support/reading_checks.hpp"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "core/counter_rng.hpp"
+#include "numerics/counter_rng.hpp"
 #include "support/given.hpp"
 #include "support/naive_keyformer.hpp"
 #include "support/owned_stream.hpp"

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <random>
 
-#include "algorithms/token_ranking.hpp"
-#include "core/error.hpp"
+#include "algorithms/mechanisms/token_ranking.hpp"
 #include "kernels/cpu_kernels.hpp"
 #include "support/given.hpp"
 #include "support/naive_ranking.hpp"
 #include "support/owned_stream.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace knorm_test {

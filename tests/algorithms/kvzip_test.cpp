@@ -9,9 +9,9 @@
 #include <tuple>
 #include <utility>
 
-#include "core/error.hpp"
 #include "support/layer_of_streams.hpp"
 #include "support/naive_attention.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace kvzip_test {

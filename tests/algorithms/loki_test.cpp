@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "core/error.hpp"
 #include "support/owned_stream.hpp"
 #include "support/reading_checks.hpp"
 #include "support/replayed.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace loki_test {

@@ -7,8 +7,8 @@
 #include <map>
 #include <numbers>
 
-#include "core/counter_rng.hpp"
-#include "core/logit_noise.hpp"
+#include "numerics/counter_rng.hpp"
+#include "numerics/logit_noise.hpp"
 #include "support/owned_stream.hpp"
 #include "support/reading_checks.hpp"
 #include "support/replayed.hpp"

@@ -6,7 +6,7 @@
 
 #include <stdexcept>
 
-#include "algorithms/parameter_table.hpp"
+#include "parameters/parameter_table.hpp"
 #include "support/given.hpp"
 
 namespace kvbench::test {

@@ -1,5 +1,5 @@
 // Keyformer's shared score: one set of tokens for all streams of a scope.
-#include "algorithms/model_scope.hpp"
+#include "algorithms/mechanisms/model_scope.hpp"
 
 #include <doctest/doctest.h>
 

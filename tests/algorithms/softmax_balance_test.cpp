@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "core/counter_rng.hpp"
+#include "numerics/counter_rng.hpp"
 #include "support/balance_rows.hpp"
 #include "support/given.hpp"
 #include "support/owned_stream.hpp"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-#include "core/counter_rng.hpp"
+#include "numerics/counter_rng.hpp"
 #include "support/kept_of_prompt.hpp"
 #include "support/naive_attention.hpp"
 #include "support/owned_stream.hpp"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/counter_rng.hpp"
+#include "numerics/counter_rng.hpp"
 #include "support/given.hpp"
 #include "support/library_answer.hpp"
 #include "support/naive_attention.hpp"

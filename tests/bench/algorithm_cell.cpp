@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::bench {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/error.hpp"
 #include "kernels/distance_quantile.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::bench {
 namespace {

@@ -10,8 +10,8 @@
 #include "algorithms/registry.hpp"
 #include "bench/algorithm_cell.hpp"
 #include "bench/floor.hpp"
-#include "core/counter_rng.hpp"
 #include "kernels/kernels.hpp"
+#include "numerics/counter_rng.hpp"
 #include "replay/replay.hpp"
 
 namespace kvbench::bench {

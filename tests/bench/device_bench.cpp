@@ -17,10 +17,10 @@
 
 #include "bench/bench_stream.hpp"
 #include "bench/device_sweep.hpp"
-#include "core/counter_rng.hpp"
 #include "cuda/device_peaks.hpp"
 #include "cuda/devices.hpp"
 #include "cuda/self_test.hpp"
+#include "numerics/counter_rng.hpp"
 
 namespace kvbench::bench {
 namespace {

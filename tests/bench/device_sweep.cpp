@@ -10,7 +10,7 @@
 #include "algorithms/registry.hpp"
 #include "bench/algorithm_cell.hpp"
 #include "bench/bench_stream.hpp"
-#include "core/parallel.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench::bench {
 namespace {

@@ -7,10 +7,10 @@
 #include <numeric>
 #include <vector>
 
-#include "core/canonical.hpp"
-#include "core/counter_rng.hpp"
-#include "core/lanes.hpp"
-#include "core/parallel.hpp"
+#include "numerics/canonical.hpp"
+#include "numerics/counter_rng.hpp"
+#include "numerics/lanes.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench::bench {
 namespace {

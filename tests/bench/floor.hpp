@@ -2,7 +2,7 @@
 // does the same arithmetic, or reads the same memory, is faster.
 #pragma once
 
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench::bench {
 

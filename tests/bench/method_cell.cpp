@@ -3,11 +3,11 @@
 #include <numeric>
 
 #include "bench/floor.hpp"
-#include "core/error.hpp"
 #include "replay/replay.hpp"
 #include "replay/row_logits.hpp"
 #include "replay/shared_work.hpp"
 #include "sketch/estimator.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::bench {
 namespace {

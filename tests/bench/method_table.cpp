@@ -9,8 +9,8 @@
 #include "bench/bench_stream.hpp"
 #include "bench/floor.hpp"
 #include "bench/method_floors.hpp"
-#include "core/error.hpp"
-#include "core/parallel.hpp"
+#include "system/error.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench::bench {
 namespace {

@@ -12,8 +12,8 @@
 #include "bench/algorithm_cell.hpp"
 #include "bench/bench_stream.hpp"
 #include "bench/floor.hpp"
-#include "core/parallel.hpp"
 #include "storage/codec_registry.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench::bench {
 namespace {

@@ -9,7 +9,7 @@
 #include "bench/bench_stream.hpp"
 #include "bench/floor.hpp"
 #include "bench/timed.hpp"
-#include "core/canonical.hpp"
+#include "numerics/canonical.hpp"
 #include "replay/replay.hpp"
 #include "sketch/estimator.hpp"
 

@@ -5,8 +5,8 @@
 #include "bench/bench_stream.hpp"
 #include "bench/floor.hpp"
 #include "bench/timed.hpp"
-#include "core/counter_rng.hpp"
 #include "kernels/balance_walk.hpp"
+#include "numerics/counter_rng.hpp"
 
 namespace kvbench::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "check/check.hpp"
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 

@@ -6,12 +6,12 @@
 #include <variant>
 
 #include "conformance/points.hpp"
-#include "core/parallel.hpp"
 #include "support/equal_reports.hpp"
 #include "support/naive_metrics.hpp"
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
 #include "support/stepper.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench::test {
 namespace blocks_and_threads_test {

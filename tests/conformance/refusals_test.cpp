@@ -6,8 +6,8 @@
 
 #include "algorithms/registry.hpp"
 #include "conformance/points.hpp"
-#include "core/error.hpp"
 #include "sweep/config.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace refusals_test {

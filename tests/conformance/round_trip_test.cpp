@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "cellfiles/cache_file.hpp"
 #include "conformance/points.hpp"
-#include "dump/cache_file.hpp"
 #include "replay/kept_recorder.hpp"
 #include "support/algorithm_named.hpp"
 #include "support/naive_metrics.hpp"

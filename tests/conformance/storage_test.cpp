@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "conformance/points.hpp"
-#include "core/parallel.hpp"
 #include "replay/replay.hpp"
 #include "storage/codec_registry.hpp"
 #include "support/equal_reports.hpp"
@@ -22,6 +21,7 @@
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
 #include "support/stepper.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench::test {
 namespace storage_test {

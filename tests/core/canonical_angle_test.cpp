@@ -1,5 +1,5 @@
 // Sines, cosines and angles against the library's in long double.
-#include "core/canonical_angle.hpp"
+#include "numerics/canonical_angle.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Canonical arithmetic on eight numbers has the bits of that on one, which devices use.
-#include "core/canonical.hpp"
+#include "numerics/canonical.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,9 +9,9 @@
 #include <random>
 #include <vector>
 
-#include "core/counter_rng.hpp"
-#include "core/lanes.hpp"
-#include "core/logit_noise.hpp"
+#include "numerics/counter_rng.hpp"
+#include "numerics/lanes.hpp"
+#include "numerics/logit_noise.hpp"
 #include "softcap_values.hpp"
 
 namespace kvbench::test {

@@ -1,5 +1,5 @@
 // The errors' own types, and the one list that collects what is wrong with the input.
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/shortened.hpp"
+#include "system/shortened.hpp"
 
 namespace kvbench::test {
 namespace error_test {

@@ -1,5 +1,5 @@
 // Locks between programs.
-#include "core/file_lock.hpp"
+#include "system/file_lock.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>

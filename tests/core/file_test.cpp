@@ -1,5 +1,5 @@
 // Files that appear whole or not at all, and survive a power cut.
-#include "core/file.hpp"
+#include "system/file.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 #include <sstream>
 #include <string>
 
-#include "core/append_log.hpp"
 #include "support/watched_calls.hpp"
+#include "system/append_log.hpp"
 
 namespace kvbench::test {
 namespace file_test {

@@ -1,5 +1,5 @@
 // The limit of the control groups that hold this process, read from made-up systems.
-#include "core/memory_limit.hpp"
+#include "system/memory_limit.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 // Paths as results have them.
-#include "core/portable_path.hpp"
+#include "system/portable_path.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Quantiles against numpy's, to the bit.
-#include "core/quantile.hpp"
+#include "numerics/quantile.hpp"
 
 #include <doctest/doctest.h>
 

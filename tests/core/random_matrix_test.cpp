@@ -1,12 +1,12 @@
 // Random matrices against another QR decomposition, and the Hadamard transform, worked.
-#include "core/random_matrix.hpp"
+#include "numerics/random_matrix.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "core/logit_noise.hpp"
+#include "numerics/logit_noise.hpp"
 
 namespace kvbench {
 namespace random_matrix_test {

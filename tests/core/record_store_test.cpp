@@ -1,5 +1,5 @@
 // What is kept of millions of records: places by hash, and bytes in a file without a name.
-#include "core/record_store.hpp"
+#include "system/record_store.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/key_index.hpp"
+#include "system/key_index.hpp"
 
 namespace kvbench::test {
 namespace record_store_test {

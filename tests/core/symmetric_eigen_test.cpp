@@ -1,5 +1,5 @@
 // Eigenvalues and eigenvectors: worked, and their defining equations on random matrices.
-#include "core/symmetric_eigen.hpp"
+#include "numerics/symmetric_eigen.hpp"
 
 #include <doctest/doctest.h>
 

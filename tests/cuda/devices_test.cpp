@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 TEST_CASE("without a device the kernel table on it says why it is not there") {
   if (!kvbench::cuda_devices().devices.empty()) return;

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "algorithms/registry.hpp"
-#include "core/error.hpp"
 #include "registry_equality.hpp"
 #include "replay/replay.hpp"
 #include "support/kernel_checks.hpp"
@@ -19,6 +18,7 @@
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
 #include "support/stepper.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 

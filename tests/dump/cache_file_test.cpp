@@ -1,5 +1,5 @@
 // Cache files: what is written is read back, and what no stream could have is refused by place.
-#include "dump/cache_file.hpp"
+#include "cellfiles/cache_file.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "dump/kept_store.hpp"
+#include "cellfiles/kept_store.hpp"
 #include "dump/small_dump.hpp"
 
 using namespace kvbench;

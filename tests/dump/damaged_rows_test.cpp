@@ -9,9 +9,9 @@
 #include <iterator>
 #include <random>
 
-#include "core/error.hpp"
-#include "dump/rows_file.hpp"
+#include "cellfiles/rows_file.hpp"
 #include "dump/small_dump.hpp"
+#include "system/error.hpp"
 
 using namespace kvbench;
 

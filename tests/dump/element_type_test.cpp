@@ -1,4 +1,4 @@
-#include "dump/element_type.hpp"
+#include "hdf5/element_type.hpp"
 
 #include <doctest/doctest.h>
 

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "dump/dump.hpp"
-#include "dump/open_file.hpp"
 #include "dump/small_dump.hpp"
 #include "dump/structure.hpp"
+#include "hdf5/open_file.hpp"
 
 using namespace kvbench;
 

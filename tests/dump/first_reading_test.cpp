@@ -1,5 +1,5 @@
 // A child process reads a file first, and what becomes of it is said; nothing becomes of this one.
-#include "dump/first_reading.hpp"
+#include "hdf5/first_reading.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -16,10 +16,10 @@
 #include <new>
 #include <thread>
 
-#include "core/error.hpp"
-#include "dump/crash_report.hpp"
 #include "dump/dump.hpp"
 #include "dump/small_dump.hpp"
+#include "hdf5/crash_report.hpp"
+#include "system/error.hpp"
 
 using namespace kvbench;
 

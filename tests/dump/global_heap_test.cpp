@@ -1,5 +1,5 @@
 // Texts of variable length: as HDF5 wrote them, and refused where their heap is damaged.
-#include "dump/global_heap.hpp"
+#include "hdf5/global_heap.hpp"
 
 #include <doctest/doctest.h>
 

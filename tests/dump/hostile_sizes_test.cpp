@@ -9,9 +9,9 @@
 #include <fstream>
 #include <limits>
 
-#include "core/memory_limit.hpp"
 #include "dump/dump.hpp"
 #include "dump/small_dump.hpp"
+#include "system/memory_limit.hpp"
 
 using namespace kvbench;
 

@@ -6,7 +6,7 @@
 
 #include "dump/dump.hpp"
 #include "dump/small_dump.hpp"
-#include "dump/synth.hpp"
+#include "synth/synth.hpp"
 
 using namespace kvbench;
 

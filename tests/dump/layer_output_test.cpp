@@ -3,10 +3,10 @@
 
 #include <limits>
 
-#include "core/error.hpp"
 #include "dump/dump.hpp"
 #include "dump/small_dump.hpp"
-#include "dump/synth.hpp"
+#include "synth/synth.hpp"
+#include "system/error.hpp"
 
 using namespace kvbench;
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "dump/hdf5.hpp"
 #include "dump/small_dump.hpp"
+#include "hdf5/hdf5.hpp"
 
 using namespace kvbench;
 

@@ -8,9 +8,9 @@
 #include <fstream>
 #include <new>
 
-#include "core/error.hpp"
 #include "dump/dump.hpp"
 #include "dump/small_dump.hpp"
+#include "system/error.hpp"
 
 using namespace kvbench;
 

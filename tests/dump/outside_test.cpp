@@ -11,9 +11,9 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "core/file.hpp"
 #include "dump/dump.hpp"
 #include "dump/small_dump.hpp"
+#include "system/file.hpp"
 
 using namespace kvbench;
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "dump/rows_file.hpp"
+#include "cellfiles/rows_file.hpp"
 #include "dump/small_dump.hpp"
-#include "dump/writer.hpp"
 #include "support/watched_calls.hpp"
+#include "synth/writer.hpp"
 
 namespace kvbench::test {
 namespace put_in_place_test {

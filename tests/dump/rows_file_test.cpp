@@ -1,4 +1,4 @@
-#include "dump/rows_file.hpp"
+#include "cellfiles/rows_file.hpp"
 
 #include <doctest/doctest.h>
 

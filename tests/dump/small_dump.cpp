@@ -6,7 +6,7 @@
 #include <atomic>
 #include <stdexcept>
 
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 using namespace kvbench;
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "dump/hdf5.hpp"
-#include "dump/writer.hpp"
+#include "hdf5/hdf5.hpp"
 #include "support/sanitized.hpp"
+#include "synth/writer.hpp"
 
 // A folder that goes with the test.
 class TemporaryFolder {

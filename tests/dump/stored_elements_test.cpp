@@ -1,5 +1,5 @@
 // Chunks that were filtered, read as HDF5 itself reads them, and no further than they are large.
-#include "dump/stored_elements.hpp"
+#include "hdf5/stored_elements.hpp"
 
 #include <doctest/doctest.h>
 #include <zlib.h>

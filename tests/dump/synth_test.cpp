@@ -1,4 +1,4 @@
-#include "dump/synth.hpp"
+#include "synth/synth.hpp"
 
 #include <doctest/doctest.h>
 

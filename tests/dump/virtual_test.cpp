@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "core/file.hpp"
 #include "dump/dump.hpp"
 #include "dump/small_dump.hpp"
+#include "system/file.hpp"
 
 using namespace kvbench;
 

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "dump/cache_file.hpp"
+#include "cellfiles/cache_file.hpp"
 #include "fuzz/promise.hpp"
 #include "fuzz/scratch_folder.hpp"
 

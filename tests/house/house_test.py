@@ -109,7 +109,7 @@ class IncludeRule(unittest.TestCase):
     def test_a_planted_breach_is_found(self):
         plants = {
             "lib/core/a.hpp": ('#include "sketch/b.hpp"', "core may include"),
-            "lib/sketch/b.hpp": ("#include <hdf5.h>", "HDF5 belongs to lib/dump"),
+            "lib/sketch/b.hpp": ("#include <hdf5.h>", "HDF5 belongs to lib/hdf5"),
             "lib/kernels/c.hpp": ("#include <Eigen/Core>", "Eigen only in .cpp"),
             "lib/metrics/d.cpp": ('#include "algorithms/e.hpp"', "metrics may include"),
             "lib/algorithms/e.hpp": ("#  include <nlohmann/json.hpp>", "nlohmann-json belongs"),

@@ -7,15 +7,15 @@ from sources import files, includes
 
 # Third-party headers and the folders that may include them; `.cpp` where only such files may.
 HOMES = {
-    r"H5\w*\.h|hdf5\w*\.h": ("HDF5", ["lib/dump"], None),
+    r"H5\w*\.h|hdf5\w*\.h": ("HDF5", ["lib/hdf5"], None),
     r"CLI/.*": ("CLI11", ["apps"], None),
     r"(nanobind/.*|Python\.h)": ("nanobind", ["apps/python"], None),
     r"nlohmann/.*": ("nlohmann-json", ["lib/json"], None),
     r"Eigen/.*": ("Eigen", ["lib/kernels", "lib/metrics"], ".cpp"),
-    r"Random123/.*": ("Random123", ["lib/core"], None),
-    r"zlib\.h": ("zlib", ["lib/dump"], ".cpp"),
-    r"xxhash\.h": ("xxHash", ["lib/core"], ".cpp"),
-    r"omp\.h": ("OpenMP", ["lib/core"], None),
+    r"Random123/.*": ("Random123", ["lib/numerics"], None),
+    r"zlib\.h": ("zlib", ["lib/hdf5"], ".cpp"),
+    r"xxhash\.h": ("xxHash", ["lib/system"], ".cpp"),
+    r"omp\.h": ("OpenMP", ["lib/system"], None),
     r"(cuda|cublas|cub|thrust)[\w/]*\.(h|hpp|cuh)|(cub|thrust|cuda)/.*": ("CUDA", ["cuda"], None),
     r"doctest/.*": ("doctest", [], None),
     r"benchmark/.*": ("Google Benchmark", [], None),
@@ -53,9 +53,9 @@ def _own(root, path, name, table):
     if top == "cuda":
         if name.startswith("cuda/") and (root / name).is_file():
             return None
-        if name.startswith("core/") or name == "kernels/kernels.hpp":
+        if name.split("/")[0] in ("system", "numerics", "core") or name == "kernels/kernels.hpp":
             return None
-        return "cuda may include core and kernels/kernels.hpp"
+        return "cuda may include system, numerics, core and kernels/kernels.hpp"
     target = name.split("/")[0]
     # A header that the build writes stands as <name>.in or <stem>.cmake.
     written = root / "lib" / name

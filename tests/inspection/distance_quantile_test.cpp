@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "core/quantile.hpp"
+#include "numerics/quantile.hpp"
 
 namespace kvbench {
 namespace distance_quantile_test {

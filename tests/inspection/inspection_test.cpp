@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/counter_rng.hpp"
+#include "numerics/counter_rng.hpp"
 
 namespace kvbench {
 namespace inspection_test {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/error.hpp"
 #include "support/sanitized.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace document_test {

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace file_kind_test {

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <string>
 
-#include "core/error.hpp"
 #include "json/file_kind.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace input_file_test {

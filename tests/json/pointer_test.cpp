@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace pointer_test {

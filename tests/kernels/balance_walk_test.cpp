@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/counter_rng.hpp"
+#include "numerics/counter_rng.hpp"
 #include "support/naive_walk.hpp"
 #include "support/owned_stream.hpp"
 

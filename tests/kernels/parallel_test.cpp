@@ -1,5 +1,5 @@
 // parallel_for: every index once, nested ranges, exceptions; no thread idles while work is left.
-#include "core/parallel.hpp"
+#include "system/parallel.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/stop.hpp"
 #include "support/threads.hpp"
+#include "system/stop.hpp"
 
 namespace kvbench::test {
 namespace parallel_test {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/counter_rng.hpp"
 #include "kernels/kernels.hpp"
+#include "numerics/counter_rng.hpp"
 #include "support/naive_attention.hpp"
 #include "support/owned_stream.hpp"
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/counter_rng.hpp"
 #include "kernels/kernels.hpp"
+#include "numerics/counter_rng.hpp"
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {

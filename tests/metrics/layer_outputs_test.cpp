@@ -8,9 +8,9 @@
 #include <random>
 #include <string>
 
-#include "core/parallel.hpp"
 #include "support/naive_layer.hpp"
 #include "support/threads.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench::test {
 namespace layer_outputs_test {

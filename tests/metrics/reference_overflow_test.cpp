@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <string>
 
-#include "core/error.hpp"
 #include "kernels/cpu_kernels.hpp"
 #include "metrics/reference.hpp"
 #include "support/owned_stream.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace reference_overflow_test {

@@ -21,7 +21,7 @@ class NewAlgorithm(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.tree = PlantedTree(SOURCE, TREE)
-        shutil.copy(HERE / f"{ID}.cpp", TREE / "lib/algorithms")
+        shutil.copy(HERE / f"{ID}.cpp", TREE / "lib/algorithms/methods")
         shutil.copy(HERE / f"{ID}_test.cpp", TREE / "tests/algorithms")
         cls.tree.insert("lib/algorithms/registry.cpp", r"(?m)^  ALGORITHM\(window\).*\n",
                         f"  ALGORITHM({ID}) \\\n")
@@ -37,7 +37,7 @@ class NewAlgorithm(unittest.TestCase):
         compiled = {Path(each["file"]).relative_to(TREE).as_posix() for each in commands}
         for each in (TREE / "build").rglob("together/*.cpp"):  # several files compiled as one
             compiled |= {f"tests/{name}" for name in re.findall(r'#include "(.*)"', each.read_text())}
-        self.assertLessEqual({f"lib/algorithms/{ID}.cpp", f"tests/algorithms/{ID}_test.cpp"},
+        self.assertLessEqual({f"lib/algorithms/methods/{ID}.cpp", f"tests/algorithms/{ID}_test.cpp"},
                              compiled)
 
     def test_its_own_test_passes(self):
@@ -67,7 +67,7 @@ class NewAlgorithm(unittest.TestCase):
         self.assertEqual(out_of_date(), set())
         self.assertEqual(self.tree.changed(),
                          {*GENERATED, "lib/algorithms/registry.cpp",
-                          f"lib/algorithms/{ID}.cpp", f"tests/algorithms/{ID}_test.cpp"})
+                          f"lib/algorithms/methods/{ID}.cpp", f"tests/algorithms/{ID}_test.cpp"})
 
 
 if __name__ == "__main__":

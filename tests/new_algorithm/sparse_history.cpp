@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "algorithms/budget.hpp"
+#include "algorithms/mechanisms/budget.hpp"
 #include "algorithms/typed_algorithm.hpp"
 
 namespace kvbench {

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "core/error.hpp"
-#include "core/parallel.hpp"
-#include "core/stop.hpp"
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
 #include "support/scripted.hpp"
+#include "system/error.hpp"
+#include "system/parallel.hpp"
+#include "system/stop.hpp"
 
 namespace kvbench::test {
 namespace clock_test {

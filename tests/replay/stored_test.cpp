@@ -7,7 +7,6 @@
 #include <numeric>
 #include <set>
 
-#include "core/error.hpp"
 #include "kernels/kernels.hpp"
 #include "storage/codec_registry.hpp"
 #include "support/given.hpp"
@@ -16,6 +15,7 @@
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
 #include "support/scripted.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace stored_test {

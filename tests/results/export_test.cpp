@@ -2,10 +2,10 @@
 
 #include <sstream>
 
-#include "core/error.hpp"
 #include "results/export_csv.hpp"
 #include "results/export_jsonl.hpp"
 #include "results/export_markdown.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace export_test {

@@ -5,11 +5,11 @@
 #include <array>
 #include <filesystem>
 
-#include "core/file.hpp"
 #include "results/journal.hpp"
 #include "results/made_results.hpp"
 #include "results/read_results.hpp"
 #include "results/record.hpp"
+#include "system/file.hpp"
 
 namespace kvbench::test {
 namespace results_file_test {

@@ -7,9 +7,9 @@
 #include <map>
 #include <random>
 
-#include "core/parallel.hpp"
-#include "core/quantile.hpp"
+#include "numerics/quantile.hpp"
 #include "results/record.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench::test {
 namespace summary_test {

@@ -1,4 +1,4 @@
-#include "run/cost_estimate.hpp"
+#include "estimate/cost_estimate.hpp"
 
 #include <doctest/doctest.h>
 

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "algorithms/registry.hpp"
-#include "dump/cache_file.hpp"
-#include "dump/synth.hpp"
+#include "cellfiles/cache_file.hpp"
 #include "run/small_run.hpp"
 #include "sweep/sweep_folder.hpp"
+#include "synth/synth.hpp"
 
 namespace kvbench::test {
 namespace open_dumps_test {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/parallel.hpp"
 #include "support/threads.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench::test {
 namespace read_ahead_test {

@@ -5,10 +5,10 @@
 #include <atomic>
 #include <set>
 
-#include "core/error.hpp"
-#include "core/stop.hpp"
 #include "kernels/cpu_kernels.hpp"
 #include "run/small_run.hpp"
+#include "system/error.hpp"
+#include "system/stop.hpp"
 
 namespace kvbench::test {
 namespace replay_stream_test {

@@ -1,4 +1,4 @@
-#include "run/short_replay.hpp"
+#include "estimate/short_replay.hpp"
 
 #include <doctest/doctest.h>
 

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "dump/synth.hpp"
 #include "results/journal.hpp"
 #include "run/execute.hpp"
 #include "run/open_dumps.hpp"
 #include "sweep/sweep_folder.hpp"
+#include "synth/synth.hpp"
 
 namespace kvbench::test {
 

@@ -1,12 +1,12 @@
-#include "run/timed_sample.hpp"
+#include "estimate/timed_sample.hpp"
 
 #include <doctest/doctest.h>
 
 #include <fstream>
 
-#include "core/parallel.hpp"
 #include "run/memory_estimate.hpp"
 #include "run/small_run.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench::test {
 namespace timed_sample_test {

@@ -249,7 +249,7 @@ class Used(Built):
         self.assertEqual(self.browser.run("document.querySelector('h1').firstChild.textContent"), "snapkv")
         self.assertGreater(self.browser.run("document.querySelector('div[role=main] img').naturalWidth"), 300)
         self.browser.click('div[role=main] a[href$="snapkv.cpp.txt"]')
-        self.at("lib/algorithms/snapkv.cpp.txt")
+        self.at("lib/algorithms/methods/snapkv.cpp.txt")
         self.assertIn("AlgorithmDescription describe_snapkv", self.browser.run("document.body.innerText"))
 
     def test_a_search_finds_a_method_and_leads_there(self):

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "core/canonical.hpp"
+#include "numerics/canonical.hpp"
 
 namespace kvbench::test {
 namespace softmax_sums_test {

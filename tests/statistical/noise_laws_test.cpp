@@ -6,8 +6,8 @@
 #include <cmath>
 #include <functional>
 
-#include "core/counter_rng.hpp"
-#include "core/logit_noise.hpp"
+#include "numerics/counter_rng.hpp"
+#include "numerics/logit_noise.hpp"
 #include "statistical/false_alarm.hpp"
 #include "support/probability.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "core/canonical.hpp"
+#include "numerics/canonical.hpp"
 #include "statistical/false_alarm.hpp"
 #include "support/given.hpp"
 #include "support/owned_stream.hpp"

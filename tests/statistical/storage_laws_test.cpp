@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/counter_rng.hpp"
-#include "core/random_matrix.hpp"
+#include "numerics/counter_rng.hpp"
+#include "numerics/random_matrix.hpp"
 #include "statistical/false_alarm.hpp"
 #include "storage/bit_stream.hpp"
 #include "storage/codec_registry.hpp"

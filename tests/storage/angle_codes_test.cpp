@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/counter_rng.hpp"
+#include "numerics/counter_rng.hpp"
 
 namespace kvbench::test {
 namespace angle_codes_test {

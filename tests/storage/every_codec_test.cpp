@@ -9,9 +9,9 @@
 #include <string>
 
 #include "codec_support.hpp"
-#include "core/counter_rng.hpp"
-#include "core/error.hpp"
+#include "numerics/counter_rng.hpp"
 #include "storage/codec_registry.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace every_codec_test {

@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "codec_support.hpp"
-#include "core/error.hpp"
 #include "storage/little_endian.hpp"
 #include "storage/small_float.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace float_formats_test {

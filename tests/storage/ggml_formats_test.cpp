@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "codec_support.hpp"
-#include "core/error.hpp"
 #include "storage/half.hpp"
 #include "storage/little_endian.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace ggml_formats_test {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 

@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "codec_support.hpp"
-#include "core/error.hpp"
 #include "storage/bit_stream.hpp"
 #include "storage/little_endian.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace hqq_test {

@@ -4,9 +4,9 @@
 #include <stdexcept>
 
 #include "codec_support.hpp"
-#include "core/error.hpp"
 #include "storage/half.hpp"
 #include "storage/little_endian.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace integer_formats_test {

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "codec_support.hpp"
-#include "core/error.hpp"
 #include "storage/little_endian.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace micro_formats_test {

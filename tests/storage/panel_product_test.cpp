@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/counter_rng.hpp"
+#include "numerics/counter_rng.hpp"
 #include "storage/dense_map.hpp"
 
 namespace kvbench::test {

@@ -6,10 +6,10 @@
 #include <random>
 
 #include "codec_support.hpp"
-#include "core/counter_rng.hpp"
-#include "core/error.hpp"
-#include "core/random_matrix.hpp"
+#include "numerics/counter_rng.hpp"
+#include "numerics/random_matrix.hpp"
 #include "storage/half.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace qjl_test {

@@ -8,8 +8,8 @@
 #include <random>
 
 #include "codec_support.hpp"
-#include "core/counter_rng.hpp"
-#include "core/random_matrix.hpp"
+#include "numerics/counter_rng.hpp"
+#include "numerics/random_matrix.hpp"
 
 namespace kvbench::test {
 namespace rotated_test {

@@ -5,7 +5,7 @@
 #include <array>
 #include <cmath>
 
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace stored_norm_test {

@@ -8,11 +8,11 @@
 #include <random>
 
 #include "codec_support.hpp"
-#include "core/counter_rng.hpp"
-#include "core/error.hpp"
-#include "core/random_matrix.hpp"
+#include "numerics/counter_rng.hpp"
+#include "numerics/random_matrix.hpp"
 #include "storage/half.hpp"
 #include "storage/lloyd_max.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace turboquant_test {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.hpp"
 #include "storage/half.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 namespace uniform_quantizer_test {

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "core/canonical.hpp"
+#include "numerics/canonical.hpp"
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/counter_rng.hpp"
 #include "cuda/self_test.hpp"
+#include "numerics/counter_rng.hpp"
 #include "support/kernel_cases.hpp"
 #include "support/owned_stream.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/counter_rng.hpp"
+#include "numerics/counter_rng.hpp"
 
 namespace kvbench::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/matrix_view.hpp"
+#include "numerics/matrix_view.hpp"
 
 namespace kvbench::test {
 

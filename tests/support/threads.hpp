@@ -1,7 +1,7 @@
 // A thread count for one scope.
 #pragma once
 
-#include "core/parallel.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench::test {
 

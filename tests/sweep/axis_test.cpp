@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "core/error.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace axis_test {

@@ -6,9 +6,9 @@
 #include <set>
 
 #include "algorithms/registry.hpp"
-#include "core/hash.hpp"
 #include "sweep/prompt_length.hpp"
 #include "sweep_folder.hpp"
+#include "system/hash.hpp"
 
 namespace kvbench::test {
 namespace plan_test {

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <set>
 
-#include "core/error.hpp"
 #include "sweep/config.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace shipped_configs_test {

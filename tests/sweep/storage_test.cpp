@@ -5,12 +5,12 @@
 #include <set>
 
 #include "algorithms/registry.hpp"
-#include "core/hash.hpp"
 #include "support/given.hpp"
 #include "sweep/plan.hpp"
 #include "sweep/storage_axis.hpp"
 #include "sweep/stored_budget.hpp"
 #include "sweep_folder.hpp"
+#include "system/hash.hpp"
 
 namespace kvbench::test {
 namespace storage_test {

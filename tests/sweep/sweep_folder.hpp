@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
-#include "algorithms/parameter_table.hpp"
-#include "core/error.hpp"
+#include "parameters/parameter_table.hpp"
 #include "sweep/config.hpp"
 #include "sweep/plan.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 

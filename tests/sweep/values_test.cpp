@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "algorithms/parameter_table.hpp"
-#include "core/spelling.hpp"
+#include "parameters/parameter_table.hpp"
+#include "system/spelling.hpp"
 
 namespace kvbench {
 namespace values_test {

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "cli/options_table.hpp"
-#include "core/error.hpp"
-#include "core/spelling.hpp"
+#include "system/error.hpp"
+#include "system/spelling.hpp"
 
 namespace kvbench {
 namespace {

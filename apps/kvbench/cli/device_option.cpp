@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "core/error.hpp"
 #include "cuda/self_test.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 

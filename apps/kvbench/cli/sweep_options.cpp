@@ -11,8 +11,8 @@
 
 #include "algorithms/registry.hpp"
 #include "cli/virtual_option.hpp"
-#include "core/error.hpp"
-#include "core/hash.hpp"
+#include "system/error.hpp"
+#include "system/hash.hpp"
 
 namespace kvbench {
 namespace {

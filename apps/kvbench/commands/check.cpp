@@ -11,7 +11,6 @@
 #include "check/bounds.hpp"
 #include "check/suggest.hpp"
 #include "commands.hpp"
-#include "core/error.hpp"
 #include "exit_codes.hpp"
 #include "output/check_reports.hpp"
 #include "output/check_table.hpp"
@@ -19,6 +18,7 @@
 #include "output/log.hpp"
 #include "results/layer_record.hpp"
 #include "results/read_results.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

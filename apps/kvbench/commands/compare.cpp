@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "commands.hpp"
-#include "core/error.hpp"
 #include "exit_codes.hpp"
 #include "output/compare_table.hpp"
 #include "output/incomplete_warning.hpp"
 #include "output/log.hpp"
 #include "results/layer_record.hpp"
 #include "results/read_results.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

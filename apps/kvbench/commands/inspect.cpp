@@ -8,10 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "cellfiles/cache_file.hpp"
 #include "cli/virtual_option.hpp"
 #include "commands.hpp"
-#include "core/error.hpp"
-#include "dump/cache_file.hpp"
 #include "dump/dump.hpp"
 #include "exit_codes.hpp"
 #include "kernels/kernels.hpp"
@@ -20,6 +19,7 @@
 #include "output/inspection_document.hpp"
 #include "output/log.hpp"
 #include "output/progress.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

@@ -11,8 +11,6 @@
 
 #include "algorithms/registry.hpp"
 #include "commands.hpp"
-#include "core/error.hpp"
-#include "core/parallel.hpp"
 #include "cuda/devices.hpp"
 #include "exit_codes.hpp"
 #include "json/json.hpp"
@@ -25,6 +23,8 @@
 #include "output/table.hpp"
 #include "results/provenance.hpp"
 #include "storage/codec_registry.hpp"
+#include "system/error.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 namespace {

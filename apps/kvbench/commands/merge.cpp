@@ -13,14 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "cellfiles/kept_store.hpp"
+#include "cellfiles/rows_file.hpp"
 #include "cli/memory_option.hpp"
 #include "commands.hpp"
-#include "core/error.hpp"
-#include "core/file.hpp"
-#include "core/file_lock.hpp"
-#include "core/memory_limit.hpp"
-#include "dump/kept_store.hpp"
-#include "dump/rows_file.hpp"
 #include "exit_codes.hpp"
 #include "json/file_kind.hpp"
 #include "metrics/metric_table.hpp"
@@ -30,6 +26,10 @@
 #include "run/cache_files.hpp"
 #include "run/memory_estimate.hpp"
 #include "run/shard_selection.hpp"
+#include "system/error.hpp"
+#include "system/file.hpp"
+#include "system/file_lock.hpp"
+#include "system/memory_limit.hpp"
 
 namespace kvbench {
 namespace {

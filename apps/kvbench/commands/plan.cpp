@@ -15,13 +15,10 @@
 #include "cli/threads_option.hpp"
 #include "commands.hpp"
 #include "commands/show_plan.hpp"
-#include "core/error.hpp"
-#include "core/memory_limit.hpp"
-#include "core/parallel.hpp"
+#include "estimate/cost_estimate.hpp"
 #include "exit_codes.hpp"
 #include "output/log.hpp"
 #include "output/plan_report.hpp"
-#include "run/cost_estimate.hpp"
 #include "run/described_dump.hpp"
 #include "run/memory_estimate.hpp"
 #include "run/open_dumps.hpp"
@@ -29,6 +26,9 @@
 #include "sweep/budget_notes.hpp"
 #include "sweep/config.hpp"
 #include "sweep/row_notes.hpp"
+#include "system/error.hpp"
+#include "system/memory_limit.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 namespace {

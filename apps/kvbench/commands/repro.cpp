@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "algorithms/registry.hpp"
-#include "core/portable_path.hpp"
 #include "json/document.hpp"
+#include "system/portable_path.hpp"
 
 namespace kvbench {
 namespace {

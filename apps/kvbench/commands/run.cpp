@@ -10,6 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "cellfiles/kept_store.hpp"
+#include "cellfiles/rows_file.hpp"
 #include "cli/device_option.hpp"
 #include "cli/memory_option.hpp"
 #include "cli/signals.hpp"
@@ -18,13 +20,6 @@
 #include "commands.hpp"
 #include "commands/repro.hpp"
 #include "commands/show_plan.hpp"
-#include "core/error.hpp"
-#include "core/file.hpp"
-#include "core/memory_limit.hpp"
-#include "core/parallel.hpp"
-#include "core/portable_path.hpp"
-#include "dump/kept_store.hpp"
-#include "dump/rows_file.hpp"
 #include "exit_codes.hpp"
 #include "json/document.hpp"
 #include "json/file_kind.hpp"
@@ -48,6 +43,11 @@
 #include "sweep/config.hpp"
 #include "sweep/plan.hpp"
 #include "sweep/row_notes.hpp"
+#include "system/error.hpp"
+#include "system/file.hpp"
+#include "system/memory_limit.hpp"
+#include "system/parallel.hpp"
+#include "system/portable_path.hpp"
 
 namespace kvbench {
 namespace {

@@ -9,10 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "cellfiles/cache_file.hpp"
 #include "cli/virtual_option.hpp"
 #include "commands.hpp"
-#include "core/error.hpp"
-#include "dump/cache_file.hpp"
 #include "dump/dump.hpp"
 #include "exit_codes.hpp"
 #include "output/log.hpp"
@@ -20,6 +19,7 @@
 #include "run/stored_outputs.hpp"
 #include "sweep/config.hpp"
 #include "sweep/plan.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {

@@ -22,11 +22,8 @@
 #include "commands.hpp"
 #include "compare/record_differences.hpp"
 #include "compare/summary_differences.hpp"
-#include "core/counter_rng.hpp"
-#include "core/error.hpp"
-#include "core/memory_limit.hpp"
-#include "core/parallel.hpp"
 #include "exit_codes.hpp"
+#include "numerics/counter_rng.hpp"
 #include "output/cell_text.hpp"
 #include "output/log.hpp"
 #include "output/progress.hpp"
@@ -41,6 +38,9 @@
 #include "run/memory_estimate.hpp"
 #include "run/open_dumps.hpp"
 #include "sweep/config.hpp"
+#include "system/error.hpp"
+#include "system/memory_limit.hpp"
+#include "system/parallel.hpp"
 
 namespace kvbench {
 namespace {

@@ -5,13 +5,13 @@
 #include <algorithm>
 
 #include "algorithms/registry.hpp"
-#include "core/error.hpp"
-#include "core/spelling.hpp"
 #include "metrics/layer_metrics.hpp"
 #include "metrics/metric_table.hpp"
 #include "output/counted_memory.hpp"
 #include "storage/codec_registry.hpp"
 #include "sweep/axis.hpp"
+#include "system/error.hpp"
+#include "system/spelling.hpp"
 
 namespace kvbench {
 namespace {

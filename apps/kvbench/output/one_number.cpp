@@ -7,12 +7,12 @@
 #include <set>
 #include <utility>
 
-#include "core/error.hpp"
 #include "json/json.hpp"
 #include "output/log.hpp"
 #include "results/cell_field.hpp"
 #include "results/cell_metric.hpp"
 #include "results/layer_record.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 

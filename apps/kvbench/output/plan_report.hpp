@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "estimate/cost_estimate.hpp"
 #include "json/json.hpp"
-#include "run/cost_estimate.hpp"
 #include "run/shard_selection.hpp"
 #include "sweep/plan.hpp"
 

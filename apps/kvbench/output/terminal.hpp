@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/printable.hpp"
+#include "system/printable.hpp"
 
 namespace kvbench {
 

@@ -1,0 +1,91 @@
+#include "algorithms/mechanisms/compress_once.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace kvbench {
+
+CompressOnce::CompressOnce(const CellContext& context, Index sinks, Index recent,
+                           std::optional<Index> budget)
+    : context_(context),
+      prompt_(compressed_prompt(context.stream.shape, context.prompt, sinks, recent)),
+      keeps_whole_(budget && keeps_whole_prompt(*budget, context.stream.shape, context.prompt)) {}
+
+void CompressOnce::extend(Index first, Index last) {
+  if (last <= context_.prompt) return;
+  const Index lo = context_.stream.shape.first_visible(last - 1);
+  Index gone = 0;
+  while (gone < sketch_.size() && sketch_[gone].token < lo) ++gone;
+  sketch_.erase(0, gone);
+  sketch_.add_exact(std::max(first, lo), last);
+}
+
+void CompressOnce::finish_prompt() {
+  sketch_.add_exact(prompt_.visible.first, prompt_.middle.first);
+  if (prompt_.middle.size() > 0) {
+    if (keeps_whole_) {
+      sketch_.add_exact(prompt_.middle.first, prompt_.middle.last);
+    } else {
+      compress_middle(prompt_.middle);
+    }
+  }
+  sketch_.add_exact(prompt_.middle.last, prompt_.visible.last);
+}
+
+DerivedKey sinks_key() { return {"sinks", "first tokens of the sequence, kept exactly"}; }
+
+DerivedKey recent_key() { return {"recent", "last tokens, kept exactly"}; }
+
+DerivedKey middle_key() {
+  return {"middle",
+          "tokens of the prompt that are compressed: visible at its end, neither sinks "
+          "nor recent"};
+}
+
+DerivedKey kept_of_middle_key() { return {"kept", "tokens of the middle that are kept"}; }
+
+DerivedKey merged_key() {
+  return {"merged",
+          "evicted tokens, those of the prompt among them, whose values were added to others'"};
+}
+
+bool keeps_whole_prompt(Index budget, const StreamShape& shape, Index prompt) {
+  return visible_prompt(shape, prompt).size() <= budget;
+}
+
+std::optional<KeptCounts> most_kept_once(Index budget, Index weighted, const StreamShape& shape,
+                                         Index prompt) {
+  if (shape.slides()) return std::nullopt;
+  if (keeps_whole_prompt(budget, shape, prompt)) return exact_tokens(shape.tokens);
+  return exact_tokens(budget + shape.tokens - prompt, std::max<Index>(0, weighted));
+}
+
+std::string smaller_budget(Index budget, Index sinks, Index recent,
+                           const std::string& recent_name) {
+  const auto text = [](Index count) { return std::to_string(count); };
+  const Index fewer = std::max<Index>(0, budget - recent);
+  std::vector<std::string> kept, lower;
+  if (sinks > 0) kept.push_back("sinks (" + text(sinks) + ")");
+  if (recent > 0) kept.push_back(recent_name + " (" + text(recent) + ")");
+  if (sinks > fewer) lower.push_back("sinks to " + text(fewer));
+  if (recent > budget) lower.push_back(recent_name + " to " + text(budget));
+  return fmt::format(
+      "budget of {} tokens is smaller than {}, which are always kept; raise budget to {}, or lower "
+      "{}",
+      budget, fmt::join(kept, " and "), sinks + recent, fmt::join(lower, " and "));
+}
+
+std::optional<std::string> cannot_compress(const TokenCount& budget, const TokenCount& sinks,
+                                           Index recent, const StreamShape& shape, Index prompt,
+                                           const std::string& recent_name) {
+  if (auto reason = empty_budget(budget, prompt)) return reason;
+  if (keeps_whole_prompt(budget.of(prompt), shape, prompt)) return std::nullopt;
+  const Index first = std::min(sinks.of(prompt), prompt);
+  const Index last = std::min(recent, prompt - first);
+  if (budget.of(prompt) >= first + last) return std::nullopt;
+  return smaller_budget(budget.of(prompt), first, last, recent_name);
+}
+
+}  // namespace kvbench

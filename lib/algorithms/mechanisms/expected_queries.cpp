@@ -1,0 +1,167 @@
+#include "algorithms/mechanisms/expected_queries.hpp"
+
+#include <algorithm>
+
+#include "algorithms/mechanisms/compress_once.hpp"
+#include "core/rotation.hpp"
+#include "kernels/least_squares.hpp"
+#include "numerics/canonical.hpp"
+#include "system/parallel.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr Index kQueriesAtOnce = 64;
+
+std::size_t size_of(Index rows, Index cols) { return static_cast<std::size_t>(rows * cols); }
+
+// Queries before rotation, some rows at a time: [rows][d] of each query head.
+class UnrotatedQueries {
+ public:
+  UnrotatedQueries(const Stream& stream, PromptRange rows) : stream_(stream), rows_(rows) {
+    for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
+      heads_.emplace_back(size_of(kQueriesAtOnce, stream.shape.d));
+    }
+  }
+
+  // Calls body(count) for one block of rows after the other.
+  template <class Body>
+  void for_each_block(const Body& body) {
+    for (Index first = rows_.first; first < rows_.last; first += kQueriesAtOnce) {
+      const Index count = std::min(kQueriesAtOnce, rows_.last - first);
+      parallel_for(count, [&](Index r) {
+        const Turn back(*stream_.shape.rope, -static_cast<double>(first + r));
+        for (std::size_t g = 0; g < heads_.size(); ++g) {
+          back.apply(stream_.query(static_cast<int>(g), first + r), stream_.shape.d,
+                     heads_[g].data() + r * stream_.shape.d);
+        }
+      });
+      body(count);
+    }
+  }
+
+  double* row(std::size_t g, Index r) { return heads_[g].data() + r * stream_.shape.d; }
+
+ private:
+  const Stream& stream_;
+  PromptRange rows_;
+  std::vector<std::vector<double>> heads_;
+};
+
+void divide(std::vector<double>& numbers, Index by) {
+  for (double& x : numbers) x /= static_cast<double>(by);
+}
+
+std::vector<std::vector<double>> means(UnrotatedQueries& queries, const StreamShape& shape,
+                                       Index rows) {
+  std::vector<std::vector<double>> out(static_cast<std::size_t>(shape.heads_per_kv),
+                                       std::vector<double>(static_cast<std::size_t>(shape.d), 0.0));
+  queries.for_each_block([&](Index count) {
+    for (std::size_t g = 0; g < out.size(); ++g) {
+      for (Index r = 0; r < count; ++r) {
+        const double* q = queries.row(g, r);
+        for (Index k = 0; k < shape.d; ++k) out[g][static_cast<std::size_t>(k)] += q[k];
+      }
+    }
+  });
+  for (auto& mean : out) divide(mean, rows);
+  return out;
+}
+
+std::vector<std::vector<double>> covariances(UnrotatedQueries& queries, const StreamShape& shape,
+                                             Index rows,
+                                             const std::vector<std::vector<double>>& mean) {
+  const Index d = shape.d;
+  std::vector<std::vector<double>> out(mean.size(), std::vector<double>(size_of(d, d), 0.0));
+  queries.for_each_block([&](Index count) {
+    for (std::size_t g = 0; g < mean.size(); ++g) {
+      for (Index r = 0; r < count; ++r) {
+        double* q = queries.row(g, r);
+        for (Index k = 0; k < d; ++k) q[k] -= mean[g][static_cast<std::size_t>(k)];
+      }
+    }
+    for (std::size_t g = 0; g < mean.size(); ++g) {
+      add_gram({queries.row(g, 0), count, d}, {out[g].data(), d, d});
+    }
+  });
+  for (auto& covariance : out) {
+    mirror_upper({covariance.data(), d, d});
+    divide(covariance, rows);
+  }
+  return out;
+}
+
+// A S A^T for the linear map A of `turn` and a symmetric S [d, d].
+void turn_both_sides(const Turn& turn, Index d, std::vector<double>& s) {
+  std::vector<double> turned(s.size());
+  for (int side = 0; side < 2; ++side) {
+    for (Index a = 0; a < d; ++a) turn.apply(s.data() + a * d, d, turned.data() + a * d);
+    for (Index a = 0; a < d; ++a) {
+      for (Index b = 0; b < d; ++b)
+        s[size_of(b, d) + static_cast<std::size_t>(a)] =
+            turned[size_of(a, d) + static_cast<std::size_t>(b)];
+    }
+  }
+}
+
+}  // namespace
+
+ExpectedQueries expected_queries(const Stream& stream, PromptRange rows, Index first_future,
+                                 Index future, bool covariance) {
+  const StreamShape& shape = stream.shape;
+  UnrotatedQueries queries(stream, rows);
+  ExpectedQueries out;
+  out.mean = means(queries, shape, rows.size());
+  if (covariance) out.covariance = covariances(queries, shape, rows.size(), out.mean);
+  const Turn turn = Turn::mean(*shape.rope, first_future, first_future + future);
+  for (auto& mean : out.mean) {
+    const std::vector<double> unturned = mean;
+    turn.apply(unturned.data(), shape.d, mean.data());
+  }
+  for (auto& each : out.covariance) turn_both_sides(turn, shape.d, each);
+  return out;
+}
+
+std::vector<double> expected_logits(const ExpectedQueries& queries, int g, const Stream& stream,
+                                    PromptRange tokens) {
+  const Index d = stream.shape.d;
+  const double scale = stream.shape.scale;
+  const double* mean = queries.mean[static_cast<std::size_t>(g)].data();
+  std::vector<double> out(static_cast<std::size_t>(tokens.size()));
+  parallel_for(tokens.size(), [&](Index j) {
+    const double* key = stream.keys.row(tokens.first + j);
+    double logit = scale * canonical_dot(mean, key, d);
+    if (!queries.covariance.empty()) {
+      const double* rows = queries.covariance[static_cast<std::size_t>(g)].data();
+      std::vector<double> product(static_cast<std::size_t>(d), 0.0);
+      for (Index a = 0; a < d; ++a) {
+        for (Index b = 0; b < d; ++b) {
+          double& sum = product[static_cast<std::size_t>(b)];
+          sum = fused(key[a], rows[a * d + b], sum);
+        }
+      }
+      logit += scale * scale / 2.0 * canonical_dot(product.data(), key, d);
+    }
+    out[static_cast<std::size_t>(j)] = logit;
+  });
+  return out;
+}
+
+std::optional<std::string> cannot_expect(const TokenCount& budget, const TokenCount& sinks,
+                                         const StreamShape& shape, Index prompt) {
+  if (auto reason = cannot_compress(budget, sinks, 0, shape, prompt)) return reason;
+  if (keeps_whole_prompt(budget.of(prompt), shape, prompt)) return std::nullopt;
+  return lacks_expected_queries(sinks.of(prompt), shape, prompt);
+}
+
+std::optional<std::string> lacks_expected_queries(Index sinks, const StreamShape& shape,
+                                                  Index prompt) {
+  if (shape.rope == nullptr) {
+    return "queries are taken back to before their rotation, but the dump has no RoPE data for "
+           "this layer";
+  }
+  const Index first = compressed_prompt(shape, prompt, sinks, 0).middle.first;
+  return lacks_prompt_queries(first, shape, prompt);
+}
+
+}  // namespace kvbench

@@ -1,0 +1,47 @@
+// What the queries of a prompt say of later ones: their mean and covariance before rotation, turned
+// to the positions that come next.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "algorithms/mechanisms/budget.hpp"
+#include "core/stream.hpp"
+
+namespace kvbench {
+
+// Per query head of the group.
+struct ExpectedQueries {
+  std::vector<std::vector<double>> mean;        // [G][d]
+  std::vector<std::vector<double>> covariance;  // [G][d * d], row-major, divisor: rows; or empty
+};
+
+// Of the queries of `rows`, at least one, each turned back by its position, and then by the mean of
+// the turns by [first_future, first_future + future). Needs these queries and stream.shape.rope.
+// The dump's queries carry the model's attention_scaling, which RoPE multiplies in: it stays.
+ExpectedQueries expected_queries(const Stream& stream, PromptRange rows, Index first_future,
+                                 Index future, bool covariance);
+
+// The log of E exp(s <q, k>) for q ~ N(mean, covariance) of query head g and each token's key: s
+// <mean, k> + s^2 / 2 k^T covariance k, the second term only with a covariance. No soft-cap.
+std::vector<double> expected_logits(const ExpectedQueries& queries, int g, const Stream& stream,
+                                    PromptRange tokens);
+
+// A method that ranks the tokens behind its sinks by the queries of the same rows: why it cannot
+// run on a stream, and the parameter `future`.
+std::optional<std::string> cannot_expect(const TokenCount& budget, const TokenCount& sinks,
+                                         const StreamShape& shape, Index prompt);
+
+// Of these: what the dump lacks.
+std::optional<std::string> lacks_expected_queries(Index sinks, const StreamShape& shape,
+                                                  Index prompt);
+
+template <class P>
+Field<P> future_field(Index P::* member) {
+  return field("future", member, "positions after the prompt over which rotations are averaged")
+      .at_least(1)
+      .at_most(1e6);
+}
+
+}  // namespace kvbench

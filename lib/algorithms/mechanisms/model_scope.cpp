@@ -1,0 +1,241 @@
+#include "algorithms/mechanisms/model_scope.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "algorithms/mechanisms/budget.hpp"
+#include "numerics/canonical.hpp"
+#include "system/parallel.hpp"
+#include "system/stop.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr Index kRowsAtOnce = 32;
+
+// A pass over the prompts of all streams.
+struct PromptPass {
+  std::vector<double> totals;  // per token: its scores, summed over all query heads
+  Index heads = 0;             // query heads of the scope
+  StreamShape shape;           // of the last stream
+};
+
+PromptPass prompt_pass(const ModelContext& context, const Scoring& scoring, Index budget,
+                       std::uint32_t seed) {
+  PromptPass pass;
+  pass.totals.assign(static_cast<std::size_t>(context.tokens), 0.0);
+  context.for_each_stream([&](const Stream& stream) {
+    throw_if_stopped();
+    pass.heads += stream.shape.heads_per_kv;
+    pass.shape = stream.shape;
+    const Index visible = visible_prompt(stream.shape, context.prompt).size();
+    if (!scoring.scores_prompt(visible, budget)) return;
+    const ScoreSums sums =
+        PromptScores(scoring, seed).compute({stream, context.prompt, context.kernels});
+    for (const std::vector<double>& head : sums) {
+      for (std::size_t j = 0; j < pass.totals.size(); ++j) pass.totals[j] += head[j];
+    }
+  });
+  return pass;
+}
+
+// The prompt's best budget - recent tokens and its last `recent`, or all if they fit.
+std::vector<Index> kept_of_prompt(const PromptPass& pass, Index prompt, Index budget,
+                                  Index recent) {
+  const PromptRange visible = visible_prompt(pass.shape, prompt);
+  const Index last = std::min(recent, visible.size());
+  const auto totals = pass.totals.begin();
+  const Index best = visible.size() <= budget ? visible.size() : budget - recent;
+  std::vector<Index> kept =
+      best_tokens({totals + visible.first, totals + (prompt - last)}, visible.first, best);
+  for (Index j = prompt - last; j < prompt; ++j) kept.push_back(j);
+  return kept;
+}
+
+// Noisy logits of decode rows [first, last) and every query head of the scope against the tokens
+// that any of them can hold: those kept before `first`, then the rows' own.
+struct DecodeLogits {
+  std::vector<Index> columns;              // tokens, ascending
+  std::vector<std::vector<double>> heads;  // [heads][rows * columns]
+  std::vector<double> sinks;               // [heads] -infinity: none
+};
+
+DecodeLogits decode_logits(const ModelContext& context, const Scoring& scoring, std::uint32_t seed,
+                           const std::vector<Index>& kept, Index first, Index last) {
+  DecodeLogits out;
+  out.columns = kept;
+  for (Index j = first; j < last; ++j) out.columns.push_back(j);
+  const auto columns = static_cast<Index>(out.columns.size());
+  context.for_each_stream([&](const Stream& stream) {
+    const LogitNoise noise = scoring.noise_on(stream, seed);
+    const std::size_t first_head = out.heads.size();
+    for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
+      out.heads.emplace_back(static_cast<std::size_t>((last - first) * columns), 0.0);
+      out.sinks.push_back(stream.sink(g));
+    }
+    LogitBlock block;
+    for (Index start = first; start < last; start += kRowsAtOnce) {
+      std::vector<Index> rows(static_cast<std::size_t>(std::min(kRowsAtOnce, last - start)));
+      std::iota(rows.begin(), rows.end(), start);
+      context.kernels.logits(stream, rows, block);
+      parallel_for(static_cast<Index>(rows.size()) * stream.shape.heads_per_kv,
+                   [&](Index query_index) {
+                     const auto g = static_cast<int>(query_index % stream.shape.heads_per_kv);
+                     const Index row = start + query_index / stream.shape.heads_per_kv;
+                     const double* x = block.logits.data() + query_index * block.tokens;
+                     double* to = out.heads[first_head + static_cast<std::size_t>(g)].data() +
+                                  (row - first) * columns;
+                     const Index lo = stream.shape.first_visible(row);
+                     for (Index c = 0; c < columns; ++c) {
+                       const Index token = out.columns[static_cast<std::size_t>(c)];
+                       if (token > row) break;
+                       if (token < lo) continue;
+                       to[c] = x[token] + noise.draw(g, row, token);
+                     }
+                   });
+    }
+  });
+  return out;
+}
+
+// Adds every head's scores over the kept columns at one of the rows, counted from the first.
+void add_scores(const DecodeLogits& logits, Index row, double tau,
+                const std::vector<std::size_t>& kept, std::vector<double>& totals) {
+  const std::size_t columns = logits.columns.size();
+  std::vector<double> e(kept.size());
+  for (std::size_t h = 0; h < logits.heads.size(); ++h) {
+    const double* x = logits.heads[h].data() + static_cast<std::size_t>(row) * columns;
+    const double sink = logits.sinks[h] / tau;
+    double largest = std::max(sink, x[kept.front()] / tau);
+    for (const std::size_t c : kept) largest = std::max(largest, x[c] / tau);
+    double sum = 0.0;
+    for (std::size_t p = 0; p < kept.size(); ++p) {
+      e[p] = canonical_exp(x[kept[p]] / tau - largest);
+      sum += e[p];
+    }
+    sum += canonical_exp(sink - largest);
+    for (std::size_t p = 0; p < kept.size(); ++p) totals[p] += e[p] / sum;
+  }
+}
+
+// Rows whose logits take no more than `bytes`, at least one; `kept`: tokens before the first row.
+Index rows_within(double bytes, Index heads, Index kept) {
+  const double numbers = bytes / sizeof(double) / static_cast<double>(std::max<Index>(heads, 1));
+  const double half = static_cast<double>(kept) / 2.0;  // r (kept + r) <= numbers
+  return std::max<Index>(1, static_cast<Index>(std::sqrt(half * half + numbers) - half));
+}
+
+}  // namespace
+
+ModelTrace trace_prompt(const ModelContext& context, const Scoring& scoring, Index budget,
+                        Index recent, std::uint32_t seed) {
+  return {
+      kept_of_prompt(prompt_pass(context, scoring, budget, seed), context.prompt, budget, recent),
+      {}};
+}
+
+ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Index budget,
+                       Index recent, std::uint32_t seed, double logit_bytes) {
+  const Index prompt = context.prompt;
+  const PromptPass pass = prompt_pass(context, scoring, budget, seed);
+  ModelTrace trace;
+  trace.prompt_kept = kept_of_prompt(pass, prompt, budget, recent);
+
+  std::vector<Index> tokens = trace.prompt_kept;  // kept
+  std::vector<double> f;
+  for (const Index token : tokens) f.push_back(pass.totals[static_cast<std::size_t>(token)]);
+  Index rows = 0;
+  for (Index first = prompt; first < context.tokens; first += rows) {
+    rows = std::min(rows_within(logit_bytes, pass.heads, static_cast<Index>(tokens.size())),
+                    context.tokens - first);
+    const DecodeLogits logits = decode_logits(context, scoring, seed, tokens, first, first + rows);
+    std::vector<std::size_t> kept(tokens.size());  // columns
+    std::iota(kept.begin(), kept.end(), std::size_t{0});
+    for (Index r = 0; r < rows; ++r) {
+      throw_if_stopped();
+      const Index row = first + r;
+      kept.push_back(tokens.size() + static_cast<std::size_t>(r));
+      f.push_back(0.0);
+      const Index lo = pass.shape.first_visible(row);
+      std::size_t left = 0;
+      while (logits.columns[kept[left]] < lo) ++left;
+      kept.erase(kept.begin(), kept.begin() + static_cast<Index>(left));
+      f.erase(f.begin(), f.begin() + static_cast<Index>(left));
+      std::vector<double> scores(kept.size(), 0.0);
+      const double tau =
+          scoring.tau_init + static_cast<double>(row - prompt + 1) * scoring.tau_step;
+      add_scores(logits, r, tau, kept, scores);
+      for (std::size_t p = 0; p < f.size(); ++p) {
+        f[p] = std::fma(scoring.decay, f[p], scoring.gain * scores[p]);
+      }
+      Index evicted = -1;
+      if (static_cast<Index>(kept.size()) > budget) {
+        std::size_t lowest = kept.size();
+        for (std::size_t p = 0; p < kept.size() && logits.columns[kept[p]] <= row - recent; ++p) {
+          if (lowest == kept.size() || f[p] <= f[lowest]) lowest = p;
+        }
+        if (lowest < kept.size()) {
+          evicted = logits.columns[kept[lowest]];
+          kept.erase(kept.begin() + static_cast<Index>(lowest));
+          f.erase(f.begin() + static_cast<Index>(lowest));
+        }
+      }
+      trace.evicted.push_back(evicted);
+    }
+    std::vector<Index> still;
+    for (const std::size_t c : kept) still.push_back(logits.columns[c]);
+    tokens = std::move(still);
+  }
+  return trace;
+}
+
+double trace_bytes(const ScopeSize& size, Index budget, double logit_bytes) {
+  const Index heads = size.heads();
+  const Index rows = size.tokens - size.prompt;
+  // Logits and exponentials of some rows of one stream, and its keys as a kernel lays them out.
+  const Index at_once = std::min(kRowsAtOnce, rows) * size.heads_per_kv;
+  const double block = 8.0 * static_cast<double>(size.tokens * (2 * at_once + size.d));
+  const double of_all = sizeof(double) * static_cast<double>(heads) * static_cast<double>(rows) *
+                        static_cast<double>(rows + budget);
+  const double of_one = sizeof(double) * static_cast<double>(heads) * static_cast<double>(budget);
+  return std::min(of_all, std::max(logit_bytes, of_one)) + block;
+}
+
+TraceFollower::TraceFollower(const CellContext& context, const ModelTrace& trace,
+                             Index numbers_per_head, Derived derived)
+    : context_(context),
+      trace_(trace),
+      numbers_per_token_(numbers_per_head * context.stream.shape.heads_per_kv),
+      derived_(std::move(derived)) {}
+
+void TraceFollower::finish_prompt() {
+  for (const Index token : trace_.prompt_kept) sketch_.add(SketchRow::exact(token));
+  count_scores();
+}
+
+void TraceFollower::extend(Index first, Index last) {
+  if (last <= context_.prompt) return;
+  for (Index row = first; row < last; ++row) {
+    // What the row before this one evicted is gone by now.
+    const Index before = row - context_.prompt - 1;
+    const Index gone = before >= 0 ? trace_.evicted[static_cast<std::size_t>(before)] : -1;
+    for (Index p = 0; gone >= 0 && p < sketch_.size(); ++p) {
+      if (sketch_[p].token == gone) {
+        sketch_.erase(p);
+        break;
+      }
+    }
+    sketch_.add(SketchRow::exact(row));
+    const Index lo = context_.stream.shape.first_visible(row);
+    Index left = 0;
+    while (sketch_[left].token < lo) ++left;
+    sketch_.erase(0, left);
+  }
+  count_scores();
+}
+
+void TraceFollower::count_scores() { sketch_.bookkeeping = sketch_.size() * numbers_per_token_; }
+
+}  // namespace kvbench

@@ -1,0 +1,114 @@
+#include "algorithms/mechanisms/token_scores.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "algorithms/mechanisms/expected_queries.hpp"
+#include "numerics/canonical.hpp"
+#include "system/error.hpp"
+
+namespace kvbench {
+namespace {
+
+// Of expected_attention at its defaults.
+constexpr Index kExpectedSinks = 4;
+constexpr Index kExpectedFuture = 512;
+
+std::vector<double> expected(const ScoreParameters& p, const SharedContext& context,
+                             PromptRange middle) {
+  std::vector<double> scores =
+      expected_attention_scores(context, kExpectedSinks, kExpectedFuture, true);
+  scores.resize(static_cast<std::size_t>(middle.size()));  // those before the window
+  if (!p.value_norm) return scores;
+  const ConstMatrix values = context.stream.values;
+  for (Index j = 0; j < middle.size(); ++j) {
+    const double* value = values.row(middle.first + j);
+    scores[static_cast<std::size_t>(j)] *= std::sqrt(canonical_dot(value, value, values.cols));
+  }
+  return scores;
+}
+
+std::vector<double> unchecked_scores(const ScoreParameters& p, const SharedContext& context) {
+  const CompressedPrompt parts = scored_prompt(p, context.stream.shape, context.prompt);
+  switch (p.score) {
+    case TokenScore::kKnorm:
+      return key_norm_scores(context.stream, parts.middle);
+    case TokenScore::kKeydiff:
+      return key_difference_scores(context.stream, parts.visible, parts.middle);
+    case TokenScore::kExpectedAttention:
+      return expected(p, context, parts.middle);
+    case TokenScore::kSnapkv:
+      break;
+  }
+  return observed_scores(p, WindowScores(p).compute(context), parts.middle);
+}
+
+}  // namespace
+
+Index sinks_of(const ScoreParameters& p) {
+  return p.score == TokenScore::kExpectedAttention ? kExpectedSinks : 0;
+}
+
+CompressedPrompt scored_prompt(const ScoreParameters& p, const StreamShape& shape, Index prompt) {
+  return compressed_prompt(shape, prompt, sinks_of(p), p.window);
+}
+
+std::vector<double> token_scores(const ScoreParameters& p, const SharedContext& context) {
+  std::vector<double> scores = unchecked_scores(p, context);
+  const bool is_finite =
+      std::all_of(scores.begin(), scores.end(), [](double x) { return std::isfinite(x); });
+  if (!is_finite) throw CellError("scores of the prompt overflow");
+  return scores;
+}
+
+std::vector<Field<ScoreParameters>> scored_fields() {
+  std::vector<Field<ScoreParameters>> fields;
+  for (const Field<ObservationParameters>& each : observation_fields()) {
+    fields.emplace_back(each);
+    if (each.parameter.name == "window") fields.back().at_least(0);
+  }
+  return fields;
+}
+
+Field<ScoreParameters> score_field() {
+  return field("score", &ScoreParameters::score,
+               {{"snapkv", TokenScore::kSnapkv},
+                {"knorm", TokenScore::kKnorm},
+                {"keydiff", TokenScore::kKeydiff},
+                {"expected_attention", TokenScore::kExpectedAttention}},
+               "what ranks tokens: snapkv's score, or another method's with its defaults, for "
+               "which kernel, pool and group do not matter and the window may be 0")
+      .later();
+}
+
+std::optional<std::pair<std::string, std::string>> invalid_score(const ScoreParameters& p) {
+  if (p.score == TokenScore::kSnapkv && p.window == 0) {
+    return std::pair{"window", "must be at least 1 with score: snapkv, got 0"};
+  }
+  return invalid_observation(p);
+}
+
+std::optional<std::string> lacks_for_score(const ScoreParameters& p, const StreamShape& shape,
+                                           Index prompt) {
+  switch (p.score) {
+    case TokenScore::kSnapkv:
+      return lacks_prompt_queries(prompt - p.window, shape, prompt);
+    case TokenScore::kExpectedAttention:
+      return lacks_expected_queries(sinks_of(p), shape, prompt);
+    case TokenScore::kKnorm:
+    case TokenScore::kKeydiff:
+      break;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> cannot_score(const ScoreParameters& p, const StreamShape& shape,
+                                        Index prompt) {
+  if (p.score == TokenScore::kSnapkv) return cannot_observe(p, shape, prompt);
+  if (auto reason = cannot_compress(p.budget, sinks_of(p), p.window, shape, prompt, "window"))
+    return reason;
+  if (keeps_whole_prompt(p.budget.of(prompt), shape, prompt)) return std::nullopt;
+  return lacks_for_score(p, shape, prompt);
+}
+
+}  // namespace kvbench

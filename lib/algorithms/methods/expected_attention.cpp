@@ -1,0 +1,115 @@
+// expected_attention: tokens by the attention that later queries would pay them if these were drawn
+// from a normal distribution with the mean and covariance of the prompt's, times the size of their
+// values.
+//
+// Source: Expected Attention (Devoto et al., arXiv 2510.00636) by kvpress 8bb29b9,
+// expected_attention_press.py.
+//   mu, Sigma -> ExpectedQueries, n_future_positions -> future, n_sink -> sinks, epsilon ->
+//   epsilon, use_covariance -> covariance, use_vnorm -> value_norm
+// Departures: logits have the model's scale (kvpress: 1 / sqrt(d)), and no soft-cap. Statistics of
+// a calibration (expected_attention_with_stats.py) are not read. On a sliding layer the visible
+// part of the prompt is all there is, its queries included.
+// Compared on the shipped dump in double precision: kvpress 0.5.5 (ExpectedAttentionPress; by
+// `bootstrap.sh test-peers`) keeps the same tokens, errors per row equal to 9 digits at least.
+#include <cmath>
+
+#include "algorithms/mechanisms/expected_queries.hpp"
+#include "algorithms/mechanisms/softmax.hpp"
+#include "algorithms/mechanisms/token_ranking.hpp"
+#include "algorithms/mechanisms/token_scores.hpp"
+#include "numerics/canonical.hpp"
+
+namespace kvbench {
+namespace {
+
+struct Parameters {
+  TokenCount budget;
+  TokenCount sinks = 4;
+  Index future = 512;
+  bool covariance = true;
+  bool value_norm = true;
+  double epsilon = 0.0;
+};
+
+// Shared work: attention expected by the tokens behind the sinks, the mean over query heads.
+struct ExpectedAttention {
+  Index sinks = 0;
+  Index future = 0;
+  bool covariance = false;
+
+  using Result = std::vector<double>;
+  Result compute(const SharedContext& context) const {
+    const Stream& stream = context.stream;
+    const PromptRange tokens = compressed_prompt(stream.shape, context.prompt, sinks, 0).middle;
+    const ExpectedQueries queries =
+        expected_queries(stream, tokens, context.prompt, future, covariance);
+    Result total(static_cast<std::size_t>(tokens.size()), 0.0);
+    for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
+      std::vector<double> head = expected_logits(queries, g, stream, tokens);
+      softmax(head.data(), head.size(), "expected logits of the prompt");
+      for (std::size_t j = 0; j < total.size(); ++j) total[j] += head[j];
+    }
+    for (double& x : total) x /= stream.shape.heads_per_kv;
+    return total;
+  }
+  auto operator<=>(const ExpectedAttention&) const = default;
+};
+
+ExpectedAttention work_of(const Parameters& p, Index prompt) {
+  return {p.sinks.of(prompt), p.future, p.covariance};
+}
+
+std::unique_ptr<Algorithm> create(const Parameters& p, const CellContext& context) {
+  const BudgetParts parts{p.budget.of(context.prompt), p.sinks.of(context.prompt), 0};
+  return std::make_unique<RankedPrompt>(context, parts, [p, context](PromptRange middle) {
+    std::vector<double> scores = context.shared.get(work_of(p, context.prompt));
+    if (!p.value_norm) return scores;
+    const ConstMatrix values = context.stream.values;
+    for (Index j = 0; j < middle.size(); ++j) {
+      const double* value = values.row(middle.first + j);
+      double& score = scores[static_cast<std::size_t>(j)];
+      score = (score + p.epsilon) * std::sqrt(canonical_dot(value, value, values.cols));
+    }
+    return scores;
+  });
+}
+
+}  // namespace
+
+std::vector<double> expected_attention_scores(const SharedContext& context, Index sinks,
+                                              Index future, bool covariance) {
+  return ExpectedAttention{sinks, future, covariance}.compute(context);
+}
+
+AlgorithmDescription describe_expected_attention() {
+  TypedAlgorithm<Parameters> d;
+  d.id = "expected_attention";
+  d.title = "tokens that queries like the prompt's are expected to attend to";
+  d.source = "Expected Attention (Devoto et al.)";
+  d.derived = RankedPrompt::derived_keys();
+  using P = Parameters;
+  d.limits.alibi = "expected_attention expects logits by inner products alone";
+  d.limits.all_tokens = "expected_attention expects the queries of rows after the prompt";
+  d.parameters = {
+      budget_field(&P::budget).required(),
+      sinks_field(&P::sinks),
+      future_field(&P::future),
+      field("covariance", &P::covariance, "queries spread as the prompt's; else all are the mean"),
+      field("value_norm", &P::value_norm, "scores are multiplied by the norms of values"),
+      field("epsilon", &P::epsilon, "added to the expected attention if value_norm is on")};
+  d.skip_reason = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+    return cannot_expect(p.budget, p.sinks, shape, prompt);
+  };
+  d.shared_work = [](const Parameters& p, const StreamShape& shape, Index prompt, std::uint32_t) {
+    if (keeps_whole_prompt(p.budget.of(prompt), shape, prompt)) return std::vector<SharedWork>{};
+    return std::vector<SharedWork>{work_of(p, prompt)};
+  };
+  d.most_kept = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+    return most_kept_once(p.budget.of(prompt), 0, shape, prompt);
+  };
+  d.only_appends = [](const Parameters&) { return true; };
+  d.create = create;
+  return d;
+}
+
+}  // namespace kvbench

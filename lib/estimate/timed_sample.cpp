@@ -1,0 +1,341 @@
+#include "estimate/timed_sample.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <new>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "cellfiles/rows_file.hpp"
+#include "estimate/short_replay.hpp"
+#include "metrics/layer_outputs.hpp"
+#include "metrics/metric_table.hpp"
+#include "replay/kept_recorder.hpp"
+#include "replay/replay.hpp"
+#include "results/record.hpp"
+#include "run/cache_files.hpp"
+#include "run/memory_estimate.hpp"
+#include "run/shared_pieces.hpp"
+#include "system/error.hpp"
+#include "system/parallel.hpp"
+
+namespace kvbench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_from(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+constexpr std::size_t kMinCells = 8;
+// Cells whose outputs are projected at most: their number is proportional to the time.
+constexpr std::size_t kProjected = 4;
+// Seconds of one thread since its beginning: of processor time, as other programs may use the
+// processors too, but at least a fifth of those that have passed.
+class Spent {
+ public:
+  double seconds() const {
+    const double passed = seconds_from(start_);
+    return std::max(processor_seconds() - before_, passed / 5.0);
+  }
+
+ private:
+  static double processor_seconds() {
+    return static_cast<double>(std::clock()) / CLOCKS_PER_SEC / thread_count();
+  }
+
+  Clock::time_point start_ = Clock::now();
+  double before_ = processor_seconds();
+};
+
+// The next length is twice as long, and its time between these times the last one's.
+constexpr double kMostGrowth = 4.5;
+constexpr double kLeastGrowth = 3.0;
+
+// What the head takes at one length.
+struct Seconds {
+  double read = 0.0;
+  double reference = 0.0;
+  double shared = 0.0;  // work that several cells share
+  double cells = 0.0;
+};
+
+class Sampler {
+ public:
+  Sampler(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
+          const HeadCells& head, const ReadStream& read)
+      : plan_(plan),
+        kernels_(kernels),
+        group_(plan.groups[head.group]),
+        head_(head),
+        dump_(read ? nullptr : &dumps[group_.dump]),
+        read_(read) {
+    plan.cells.for_each_to_run(head.cells, [&](const PlannedCell& cell, std::size_t count) {
+      pieces_.add(plan, group_, cell, count);
+    });
+    if (group_.hidden == 0) return;
+    for (const std::size_t l : group_.layer_records) {
+      for (const std::size_t c : plan.layer_records[l].cells) {
+        const PlannedCell cell = plan.cells[c];
+        if (cell.kv_head == head.kv_head && !cell.skip_reason) in_records_.insert(c);
+      }
+    }
+  }
+
+  TimedSample run(double budget, double memory_limit) {
+    const Spent spent;
+    rows_seconds_ = rows_seconds(budget);
+    const double most_tokens = static_cast<double>(group_.shape.tokens) * memory_limit /
+                               estimate_memory_bytes(plan_, group_, thread_count());
+    const std::size_t few = std::min(kMinCells, head_.to_run);
+    const bool reads_all = group_.shape.first_query > 0;  // what is stored are the last queries
+    if (reads_all && most_tokens < static_cast<double>(group_.shape.tokens)) return {};
+    Seconds shorter, longer;
+    double part_before = 0.0, part = 0.0, took = 0.0, growth = 0.0;
+    try {
+      for (const Index tokens : tried_lengths(group_.shape.tokens)) {
+        const bool fits = static_cast<double>(tokens) <= most_tokens &&
+                          (part_before == 0.0 || spent.seconds() + growth * took <= budget);
+        if (part > 0.0 && !fits) break;
+        const std::vector<std::size_t> chosen = fitting(spread(few), tokens);
+        if (chosen.empty()) continue;
+        if (part == 0.0) time(tokens, chosen);  // buffers and threads are there from then on
+        part_before = std::exchange(part, part_of(tokens));
+        shorter = longer;
+        const Spent here;
+        longer = time(tokens, chosen);
+        const double took_before = std::exchange(took, here.seconds());
+        growth = took_before == 0.0
+                     ? kMostGrowth
+                     : std::clamp(1.5 * took / took_before, kLeastGrowth, kMostGrowth);
+      }
+      if (part == 1.0) {
+        const double per_cell = took / static_cast<double>(few);
+        const double left = std::max(budget - spent.seconds(), 0.0);
+        const auto more = std::min(static_cast<std::size_t>(left / per_cell), head_.to_run);
+        if (more > 2 * few) longer = time(group_.shape.tokens, spread(more));
+      }
+    } catch (const InputError&) {  // the stream cannot be read
+      return {};
+    } catch (const std::bad_alloc&) {
+      return {};
+    }
+    if (part == 0.0) return {};
+    double seconds = projection_seconds_ + rows_seconds_;
+    for (double Seconds::* of :
+         {&Seconds::read, &Seconds::reference, &Seconds::shared, &Seconds::cells}) {
+      seconds += time_at_full_length({part_before, shorter.*of}, {part, longer.*of});
+    }
+    return {seconds, cells_, projection_seconds_, rows_seconds_, tokens_};
+  }
+
+ private:
+  double part_of(Index tokens) const {
+    return static_cast<double>(tokens) / static_cast<double>(group_.shape.tokens);
+  }
+
+  // Those that run on a part of the stream, too.
+  std::vector<std::size_t> fitting(std::vector<std::size_t> chosen, Index tokens) const {
+    if (tokens == group_.shape.tokens) return chosen;
+    const ShortReplay cut = short_replay(group_.shape, group_.prompt, group_.rows, tokens);
+    std::erase_if(chosen, [&](std::size_t c) {
+      const PlannedCell cell = plan_.cells[c];
+      const StreamId id{group_.sequence, group_.layer, cell.kv_head};
+      return cut.rows.empty() ||
+             reason_to_skip(*cell.algorithm, *cell.params, cut.shape, cut.prompt) ||
+             (cell.algorithm->misfit &&
+              cell.algorithm->misfit(*cell.params, id, cut.shape, cut.prompt));
+    });
+    return chosen;
+  }
+
+  // Evenly spaced cells of those to run, the middle one of each stretch.
+  std::vector<std::size_t> spread(std::size_t count) const {
+    std::vector<std::size_t> chosen;
+    std::size_t before = 0;  // cells to run in front of the setting's
+    plan_.cells.for_each_to_run(head_.cells, [&](const PlannedCell& cell, std::size_t size) {
+      while (chosen.size() < count) {
+        const std::size_t next = (2 * chosen.size() + 1) * head_.to_run / (2 * count);
+        if (next >= before + size) break;
+        chosen.push_back(cell.index + (next - before));
+      }
+      before += size;
+    });
+    return chosen;
+  }
+
+  // The first part of the head's stream; of one whose first queries are not stored all is read,
+  // once.
+  const Stream& read(const ShortReplay& cut) {
+    const bool reads_all = group_.shape.first_query > 0;
+    if (!reads_all || !data_) {
+      const auto start = Clock::now();
+      data_.reset();
+      const Index tokens = reads_all ? group_.shape.tokens : cut.shape.tokens;
+      data_ = read_ ? read_(group_, head_.kv_head, tokens)
+                    : dump_->read_stream(group_.sequence, group_.layer, head_.kv_head, tokens);
+      read_seconds_ = seconds_from(start);
+    }
+    stream_ = data_->stream;
+    stream_.shape = cut.shape;
+    if (!cut.shape.repeat) {
+      stream_.repeat_queries.clear();
+      stream_.repeat_keys = {};
+    }
+    stream_.keys.rows = stream_.values.rows = cut.shape.tokens;
+    for (ConstMatrix& query : stream_.queries) {
+      query.rows = cut.shape.tokens - cut.shape.first_query;
+    }
+    return stream_;
+  }
+
+  // What the head takes at this length, by these of its cells.
+  Seconds time(Index tokens, const std::vector<std::size_t>& chosen) {
+    const ShortReplay cut = short_replay(group_.shape, group_.prompt, group_.rows, tokens);
+    Seconds seconds;
+    const Stream& stream = read(cut);
+    seconds.read = read_seconds_ * (group_.shape.first_query > 0 ? part_of(tokens) : 1.0);
+    cells_ = chosen.size();
+    tokens_ = tokens;
+    double model_seconds = 0.0;
+    std::map<WorkKey, std::unique_ptr<SharedResults>> model_results;
+    std::vector<ReplayCell> replayed;
+    for (const std::size_t c : chosen) {
+      const PlannedCell& cell = plan_.cells[c];
+      ReplayCell replay_cell{cell.algorithm, cell.params, cell.seed_or_zero(),
+                             nullptr,        nullptr,     cell.storage};
+      if (cell.scope) {
+        replay_cell.model_results = decide(stream, cut.prompt, cell, model_results, model_seconds);
+      }
+      replayed.push_back(replay_cell);
+    }
+    std::size_t written = 0;
+    std::vector<CellOutputs> outputs;
+    const auto done = [&](std::size_t index, CellResult&& result) {
+      const bool is_projected =
+          result.outputs && outputs.size() < kProjected && in_records_.count(chosen[index]) != 0;
+      if (is_projected) outputs.push_back(std::move(*result.outputs));
+      result.outputs.reset();
+      // Into the journal and, from there, into results.json.
+      const Json record = cell_record(plan_, plan_.cells[chosen[index]], result, "");
+      written += to_line(Json::parse(to_line(record))).size();
+    };
+    const ReplaySetting setting{.prompt = cut.prompt,
+                                .rows = cut.rows,
+                                .element_bytes = plan_.element_bytes,
+                                .keep_row_values = plan_.keep_rows,
+                                .keep_outputs = !in_records_.empty()};
+    std::vector<std::unique_ptr<KeptRecorder>> recorders;
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      if (!plan_.keep_caches || !has_cache_file(plan_.cells[chosen[i]])) continue;
+      recorders.push_back(std::make_unique<KeptRecorder>(stream, setting, replayed[i]));
+      replayed[i].watch = recorders.back().get();
+    }
+    const auto start = Clock::now();
+    const ReplayTiming timing = replay(stream, setting, replayed, kernels_, done);
+    const double share = static_cast<double>(head_.to_run) / static_cast<double>(cells_);
+    SharedPieces pieces;
+    for (const std::size_t c : chosen) pieces.add(plan_, group_, plan_.cells[c], 1);
+    const double works = pieces_.count() / std::max(1.0, pieces.count());
+    seconds.reference = timing.reference_seconds;
+    seconds.shared = (timing.shared_seconds + model_seconds) * works;
+    seconds.cells =
+        share * (seconds_from(start) - timing.reference_seconds - timing.shared_seconds);
+    projection_seconds_ = projection_seconds(outputs, cut.rows.size());
+    return seconds;
+  }
+
+  // Of all cells of the head; none of those that are timed below is written.
+  double rows_seconds(double budget) const {
+    if (!plan_.keep_rows) return 0.0;
+    const double per_cell = seconds_per_cell_of_rows(row_columns(), group_.shape.heads_per_kv,
+                                                     group_.rows.size(), budget / 8.0);
+    return per_cell * static_cast<double>(head_.to_run);
+  }
+
+  // What this head adds to the records of the whole layer: its query heads' parts of W_O, each read
+  // and multiplied with the exact outputs and the errors of every cell of a record.
+  double projection_seconds(const std::vector<CellOutputs>& outputs, std::size_t replayed) const {
+    if (outputs.empty()) return 0.0;
+    const Index dv = group_.shape.dv;
+    const Index heads = group_.shape.heads_per_kv;
+    const auto rows = static_cast<Index>(replayed);
+    const auto first_head = [&](const std::vector<double>& of_all) -> ConstMatrix {
+      return {of_all.data(), rows, dv, heads * dv};
+    };
+    try {
+      LayerOutputs products(rows, 1, group_.hidden, outputs.size());
+      std::vector<ConstMatrix> errors;
+      for (const CellOutputs& each : outputs) errors.push_back(first_head(each.errors));
+      auto start = Clock::now();
+      const std::vector<double> weight =
+          dump_->read_wo(group_.sequence, group_.layer, static_cast<int>(head_.kv_head * heads));
+      const double read = seconds_from(start);
+      start = Clock::now();
+      products.add_head(0, {weight.data(), dv, group_.hidden}, first_head(*outputs.front().exact),
+                        errors);
+      const double per_product = seconds_from(start) / static_cast<double>(outputs.size() + 1);
+      const double cut = static_cast<double>(group_.rows.size()) / static_cast<double>(rows);
+      return static_cast<double>(heads) *
+             (read + per_product * cut * static_cast<double>(in_records_.size() + 1));
+    } catch (const InputError&) {  // the run's records fail at once
+      return 0.0;
+    } catch (const std::bad_alloc&) {
+      return 0.0;
+    }
+  }
+
+  // What a scoped cell follows, decided on this stream alone: each head bears its own part.
+  const SharedResults* decide(const Stream& stream, Index prompt, const PlannedCell& cell,
+                              std::map<WorkKey, std::unique_ptr<SharedResults>>& known,
+                              double& seconds) const {
+    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
+    std::unique_ptr<SharedResults>& results = known[work.key()];
+    if (!results) {
+      results = std::make_unique<SharedResults>();
+      const auto start = Clock::now();
+      try {
+        results->add(work, ModelContext{[&](const auto& visit) { visit(stream); }, prompt,
+                                        stream.shape.tokens, kernels_});
+      } catch (const CellError& error) {
+        results->fail(work.key(), error.what());
+      } catch (const std::bad_alloc&) {
+        results->fail(work.key(), kNoMemoryForCell);
+      }
+      seconds += seconds_from(start);
+    }
+    return results.get();
+  }
+
+  const Plan& plan_;
+  const Kernels& kernels_;
+  const WorkGroup& group_;
+  const HeadCells& head_;
+  const Dump* dump_;  // null: `read_` is in its place
+  const ReadStream& read_;
+  SharedPieces pieces_;               // of the cells to run
+  std::set<std::size_t> in_records_;  // cells of the head that records of the layer are made of
+  std::unique_ptr<StreamData> data_;
+  Stream stream_;  // the first part of it
+  double read_seconds_ = 0.0;
+  double projection_seconds_ = 0.0;
+  double rows_seconds_ = 0.0;
+  std::size_t cells_ = 0;
+  Index tokens_ = 0;
+};
+
+}  // namespace
+
+TimedSample time_sample(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
+                        const HeadCells& head, double budget, double memory_limit,
+                        const ReadStream& read) {
+  return Sampler(plan, dumps, kernels, head, read).run(budget, memory_limit);
+}
+
+}  // namespace kvbench
