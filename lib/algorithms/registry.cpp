@@ -4,8 +4,8 @@
 
 namespace kvbench {
 
-// One line per algorithm, in the order of `kvbench list algorithms`: describe_<id>() is defined in
-// <id>.cpp.
+// One line per algorithm, in the order of `kvbench list algorithms`: methods::<id>::describe() is
+// defined in methods/<id>.cpp.
 #define KVBENCH_ALGORITHMS(ALGORITHM) \
   ALGORITHM(exact)                    \
   ALGORITHM(window)                   \
@@ -57,12 +57,15 @@ namespace kvbench {
   ALGORITHM(oracle_topk)              \
   ALGORITHM(given)
 
-#define KVBENCH_DECLARE(id) AlgorithmDescription describe_##id();
+#define KVBENCH_DECLARE(id)        \
+  namespace methods::id {          \
+  AlgorithmDescription describe(); \
+  }
 KVBENCH_ALGORITHMS(KVBENCH_DECLARE)
 #undef KVBENCH_DECLARE
 
 const std::vector<AlgorithmDescription>& all_algorithms() {
-#define KVBENCH_DESCRIBE(id) describe_##id(),
+#define KVBENCH_DESCRIBE(id) methods::id::describe(),
   static const std::vector<AlgorithmDescription> algorithms = {
       KVBENCH_ALGORITHMS(KVBENCH_DESCRIBE)};
 #undef KVBENCH_DESCRIBE

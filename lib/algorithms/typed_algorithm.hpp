@@ -18,7 +18,7 @@ template <class P>
 struct TypedAlgorithm : AlgorithmFacts, AlgorithmFunctions<P> {
   ParameterTable<P> parameters;
 
-  // NOLINTNEXTLINE(google-explicit-constructor): what describe_<id>() returns
+  // NOLINTNEXTLINE(google-explicit-constructor): what describe() returns
   operator AlgorithmDescription() const {
     AlgorithmDescription d = described(*this, parameters, static_cast<bool>(this->most_kept));
     const std::shared_ptr<const UntypedTable> table = shared_table(parameters);

@@ -9,7 +9,7 @@
 #include "algorithms/mechanisms/budget.hpp"
 #include "algorithms/typed_algorithm.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::sparse_history {
 namespace {
 
 enum class Start { kFirst, kSecond };
@@ -48,7 +48,7 @@ class SparseHistory final : public Algorithm {
 
 }  // namespace
 
-AlgorithmDescription describe_sparse_history() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "sparse_history";
   d.title = "every step-th token and the last ones";
@@ -64,4 +64,4 @@ AlgorithmDescription describe_sparse_history() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::sparse_history

@@ -250,7 +250,7 @@ class Used(Built):
         self.assertGreater(self.browser.run("document.querySelector('div[role=main] img').naturalWidth"), 300)
         self.browser.click('div[role=main] a[href$="snapkv.cpp.txt"]')
         self.at("lib/algorithms/methods/snapkv.cpp.txt")
-        self.assertIn("AlgorithmDescription describe_snapkv", self.browser.run("document.body.innerText"))
+        self.assertIn("namespace kvbench::methods::snapkv", self.browser.run("document.body.innerText"))
 
     def test_a_search_finds_a_method_and_leads_there(self):
         self.open("index.html")

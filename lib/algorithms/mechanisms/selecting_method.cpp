@@ -6,30 +6,53 @@
 
 namespace kvbench {
 
-AlgorithmDescription describe_snapkv();
-AlgorithmDescription describe_rkv();
-AlgorithmDescription describe_knorm();
-AlgorithmDescription describe_keydiff();
-AlgorithmDescription describe_lagkv();
-AlgorithmDescription describe_expected_attention();
-AlgorithmDescription describe_curdkv();
-AlgorithmDescription describe_capkv();
-AlgorithmDescription describe_qfilters();
+namespace methods::snapkv {
+AlgorithmDescription describe();
+}
+namespace methods::rkv {
+AlgorithmDescription describe();
+}
+namespace methods::knorm {
+AlgorithmDescription describe();
+}
+namespace methods::keydiff {
+AlgorithmDescription describe();
+}
+namespace methods::lagkv {
+AlgorithmDescription describe();
+}
+namespace methods::expected_attention {
+AlgorithmDescription describe();
+}
+namespace methods::curdkv {
+AlgorithmDescription describe();
+}
+namespace methods::capkv {
+AlgorithmDescription describe();
+}
+namespace methods::qfilters {
+AlgorithmDescription describe();
+}
 
 const Choices<Describe>& selecting_methods() {
   static const Choices<Describe> all = {
-      {"snapkv", describe_snapkv},    {"rkv", describe_rkv},
-      {"knorm", describe_knorm},      {"keydiff", describe_keydiff},
-      {"lagkv", describe_lagkv},      {"expected_attention", describe_expected_attention},
-      {"curdkv", describe_curdkv},    {"capkv", describe_capkv},
-      {"qfilters", describe_qfilters}};
+      {"snapkv", methods::snapkv::describe},
+      {"rkv", methods::rkv::describe},
+      {"knorm", methods::knorm::describe},
+      {"keydiff", methods::keydiff::describe},
+      {"lagkv", methods::lagkv::describe},
+      {"expected_attention", methods::expected_attention::describe},
+      {"curdkv", methods::curdkv::describe},
+      {"capkv", methods::capkv::describe},
+      {"qfilters", methods::qfilters::describe}};
   return all;
 }
 
 SelectingMethod::SelectingMethod(Describe describe, const TokenCount& budget,
                                  const TokenCount& sinks, const TokenCount& recent)
     : algorithm(describe()), takes_sinks(sinks == 0), takes_recent(recent == 0) {
-  const bool has_window = describe == describe_snapkv || describe == describe_rkv;
+  const bool has_window =
+      describe == methods::snapkv::describe || describe == methods::rkv::describe;
   const std::string last = has_window ? "window" : "recent";
   std::set<std::string> alternatives;  // to the budget
   for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {

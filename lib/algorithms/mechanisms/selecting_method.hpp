@@ -12,7 +12,7 @@
 
 namespace kvbench {
 
-// What describes such a method: `&describe_<id>`.
+// The description of such a method: `&methods::<id>::describe`.
 using Describe = AlgorithmDescription (*)();
 
 // Those that may be named: each keeps at most `budget` plain tokens of one KV head's prompt, and

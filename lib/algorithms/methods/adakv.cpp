@@ -24,7 +24,7 @@
 
 #include "algorithms/mechanisms/layer_scores.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::adakv {
 namespace {
 
 enum class Semantics { kReleased, kKvpress };
@@ -100,7 +100,7 @@ std::unique_ptr<Algorithm> create_adakv(const Parameters& p, const CellContext& 
 
 }  // namespace
 
-AlgorithmDescription describe_adakv() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "adakv";
   d.title = "snapkv with budgets over the KV heads of a layer";
@@ -131,4 +131,4 @@ AlgorithmDescription describe_adakv() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::adakv

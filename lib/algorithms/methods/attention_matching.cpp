@@ -31,7 +31,7 @@
 #include "algorithms/mechanisms/matching_pursuit.hpp"
 #include "algorithms/mechanisms/selecting_method.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::attention_matching {
 namespace {
 
 enum class Own { kRms, kMax, kMean, kPursuit };
@@ -273,7 +273,7 @@ ParameterTable<Parameters> parameter_table() {
 
 }  // namespace
 
-AlgorithmDescription describe_attention_matching() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "attention_matching";
   d.title = "tokens with weights and values fitted to reference queries";
@@ -316,4 +316,4 @@ AlgorithmDescription describe_attention_matching() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::attention_matching

@@ -18,7 +18,7 @@
 #include "kernels/balance_walk.hpp"
 #include "numerics/canonical.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::balancekv {
 namespace {
 
 // The matrix of each first reduction of a tree, by the norm of its instance and its first token.
@@ -375,7 +375,7 @@ class BalanceKv final : public Algorithm {
 
 }  // namespace
 
-AlgorithmDescription describe_balancekv() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "balancekv";
   d.title = "streaming merge-and-reduce of balanced halves, by value-norm buckets";
@@ -440,4 +440,4 @@ AlgorithmDescription describe_balancekv() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::balancekv

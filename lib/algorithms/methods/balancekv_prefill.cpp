@@ -22,7 +22,7 @@
 #include "algorithms/mechanisms/compress_once.hpp"
 #include "numerics/counter_rng.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::balancekv_prefill {
 namespace {
 
 struct Kept {
@@ -237,7 +237,7 @@ class BalanceKvPrefill final : public CompressOnce {
 
 }  // namespace
 
-AlgorithmDescription describe_balancekv_prefill() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "balancekv_prefill";
   d.title = "halving by a tuned self-balancing walk in blocks, as evaluated";
@@ -292,4 +292,4 @@ AlgorithmDescription describe_balancekv_prefill() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::balancekv_prefill

@@ -27,7 +27,7 @@
 #include "system/error.hpp"
 #include "system/stop.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::cake {
 namespace {
 
 struct Parameters {
@@ -256,7 +256,7 @@ std::optional<std::string> reason_to_skip_cake(const Parameters& p, const Stream
 
 }  // namespace
 
-AlgorithmDescription describe_cake() {
+AlgorithmDescription describe() {
   using P = Parameters;
   TypedAlgorithm<P> d;
   d.id = "cake";
@@ -287,4 +287,4 @@ AlgorithmDescription describe_cake() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::cake

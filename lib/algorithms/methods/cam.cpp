@@ -26,7 +26,7 @@
 #include "kernels/packed_keys.hpp"
 #include "numerics/counter_rng.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::cam {
 namespace {
 
 constexpr Index kRowsAtOnce = 60;  // of logits in memory
@@ -245,7 +245,7 @@ KeptCounts most_kept(const Parameters& p, const StreamShape& shape, Index prompt
 
 }  // namespace
 
-AlgorithmDescription describe_cam() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "cam";
   d.title = "attention sinks and the last tokens, to which the others give their values";
@@ -282,4 +282,4 @@ AlgorithmDescription describe_cam() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::cam

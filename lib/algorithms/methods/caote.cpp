@@ -20,7 +20,7 @@
 #include "numerics/canonical.hpp"
 #include "numerics/chains.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::caote {
 namespace {
 
 struct Parameters {
@@ -109,7 +109,7 @@ class Caote final : public AttentionEvictor {
 
 }  // namespace
 
-AlgorithmDescription describe_caote() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "caote";
   d.title = "tokens without which the row's answer would change most";
@@ -132,4 +132,4 @@ AlgorithmDescription describe_caote() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::caote

@@ -18,7 +18,7 @@
 #include "numerics/canonical.hpp"
 #include "system/error.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::capkv {
 namespace {
 
 constexpr double kEpsilon = 1e-6;
@@ -103,7 +103,7 @@ CapacityScores work_of(const Parameters& p, Index prompt) {
 
 }  // namespace
 
-AlgorithmDescription describe_capkv() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "capkv";
   d.title = "tokens whose values add most capacity, by agreement with later queries";
@@ -136,4 +136,4 @@ AlgorithmDescription describe_capkv() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::capkv

@@ -15,7 +15,7 @@
 
 #include "algorithms/mechanisms/layer_scores.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::chunkkv {
 namespace {
 
 struct Parameters : ScoreParameters {
@@ -96,7 +96,7 @@ std::optional<std::string> cannot_chunk(const Parameters& p, const StreamShape& 
 
 }  // namespace
 
-AlgorithmDescription describe_chunkkv() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "chunkkv";
   d.title = "whole chunks, the same in all KV heads of a layer";
@@ -116,4 +116,4 @@ AlgorithmDescription describe_chunkkv() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::chunkkv

@@ -35,7 +35,7 @@
 #include "system/parallel.hpp"
 #include "system/stop.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::compactor {
 namespace {
 
 constexpr double kRidge = 1e-2;           // of X^T X
@@ -212,7 +212,7 @@ struct LayerBothScores {
       if (tokens.size() == 0) return;
       if (sketch >= 0 && stream.shape.rope) head.leverage = leverages(stream, tokens, sketch, seed);
       if (chunk > 0 && stream.shape.first_query <= tokens.first) {
-        head.attention = kvbench::attention(stream, tokens, chunk);
+        head.attention = methods::compactor::attention(stream, tokens, chunk);
       }
     });
     for (BothScores& head : heads) {
@@ -294,7 +294,7 @@ std::optional<std::string> cannot_compact(const Parameters& p, const StreamShape
 
 }  // namespace
 
-AlgorithmDescription describe_compactor() {
+AlgorithmDescription describe() {
   using P = Parameters;
   TypedAlgorithm<P> d;
   d.id = "compactor";
@@ -330,4 +330,4 @@ AlgorithmDescription describe_compactor() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::compactor

@@ -30,7 +30,7 @@
 #include "numerics/canonical.hpp"
 #include "system/error.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::criticalkv {
 namespace {
 
 enum class Norm { kWoL1, kValueL1, kValueL2 };
@@ -143,7 +143,7 @@ std::unique_ptr<Algorithm> create_criticalkv(const Parameters& p, const CellCont
 
 }  // namespace
 
-AlgorithmDescription describe_criticalkv() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "criticalkv";
   d.title = "snapkv, then scores times the size of the values";
@@ -206,4 +206,4 @@ AlgorithmDescription describe_criticalkv() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::criticalkv

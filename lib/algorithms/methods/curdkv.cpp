@@ -14,7 +14,7 @@
 #include "algorithms/mechanisms/token_ranking.hpp"
 #include "numerics/canonical.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::curdkv {
 namespace {
 
 enum class Leverage { kKey, kValue, kAverage, kProduct };
@@ -59,7 +59,7 @@ double leverage_of(Leverage leverage, double key, double value) {
 
 }  // namespace
 
-AlgorithmDescription describe_curdkv() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "curdkv";
   d.title = "tokens of large keys and values beside their neighbours'";
@@ -102,4 +102,4 @@ AlgorithmDescription describe_curdkv() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::curdkv

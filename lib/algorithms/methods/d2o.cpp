@@ -20,7 +20,7 @@
 #include "algorithms/mechanisms/compress_once.hpp"
 #include "algorithms/mechanisms/key_cosine.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::d2o {
 namespace {
 
 struct Parameters {
@@ -237,7 +237,7 @@ class D2o final : public AttentionEvictor {
 
 }  // namespace
 
-AlgorithmDescription describe_d2o() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "d2o";
   d.title = "tokens of largest accumulated attention; what goes is merged into similar keys";
@@ -283,4 +283,4 @@ AlgorithmDescription describe_d2o() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::d2o

@@ -9,7 +9,7 @@
 #include "algorithms/mechanisms/budget.hpp"
 #include "algorithms/typed_algorithm.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::dilated_window {
 namespace {
 
 struct Parameters {
@@ -39,7 +39,7 @@ class DilatedWindow final : public Algorithm {
 
 }  // namespace
 
-AlgorithmDescription describe_dilated_window() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "dilated_window";
   d.title = "recent tokens at a fixed stride";
@@ -61,4 +61,4 @@ AlgorithmDescription describe_dilated_window() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::dilated_window

@@ -6,7 +6,7 @@
 #include "algorithms/mechanisms/budget.hpp"
 #include "algorithms/typed_algorithm.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::exact {
 namespace {
 
 class Exact final : public Algorithm {
@@ -27,7 +27,7 @@ class Exact final : public Algorithm {
 
 }  // namespace
 
-AlgorithmDescription describe_exact() {
+AlgorithmDescription describe() {
   TypedAlgorithm<NoParameters> d;
   d.id = "exact";
   d.title = "exact attention over every visible token";
@@ -44,4 +44,4 @@ AlgorithmDescription describe_exact() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::exact

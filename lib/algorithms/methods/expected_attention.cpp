@@ -19,7 +19,7 @@
 #include "algorithms/mechanisms/token_scores.hpp"
 #include "numerics/canonical.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::expected_attention {
 namespace {
 
 struct Parameters {
@@ -81,7 +81,7 @@ std::vector<double> expected_attention_scores(const SharedContext& context, Inde
   return ExpectedAttention{sinks, future, covariance}.compute(context);
 }
 
-AlgorithmDescription describe_expected_attention() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "expected_attention";
   d.title = "tokens that queries like the prompt's are expected to attend to";
@@ -112,4 +112,4 @@ AlgorithmDescription describe_expected_attention() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::expected_attention

@@ -9,7 +9,7 @@
 #include "algorithms/mechanisms/kept_rows_replay.hpp"
 #include "algorithms/typed_algorithm.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::given {
 namespace {
 
 struct Parameters {
@@ -30,7 +30,7 @@ class Given final : public KeptRowsReplay {
 
 }  // namespace
 
-AlgorithmDescription describe_given() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "given";
   d.title = "what another program kept, from a cache file";
@@ -61,4 +61,4 @@ AlgorithmDescription describe_given() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::given

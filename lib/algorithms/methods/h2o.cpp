@@ -18,7 +18,7 @@
 #include "algorithms/mechanisms/budget.hpp"
 #include "algorithms/mechanisms/released_h2o.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::h2o {
 namespace {
 
 enum class Semantics { kPaper, kReleased };
@@ -40,7 +40,7 @@ RankedSubset subset(const Parameters& p, Index prompt) {
 
 }  // namespace
 
-AlgorithmDescription describe_h2o() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "h2o";
   d.title = "tokens of largest accumulated attention, and recent ones";
@@ -91,4 +91,4 @@ AlgorithmDescription describe_h2o() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::h2o

@@ -19,7 +19,7 @@
 #include "algorithms/mechanisms/read_share.hpp"
 #include "algorithms/typed_algorithm.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::hyperattention {
 namespace {
 
 struct Parameters {
@@ -86,7 +86,7 @@ class HyperAttention final : public Algorithm {
 
 }  // namespace
 
-AlgorithmDescription describe_hyperattention() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "hyperattention";
   d.title = "reads keys of hashes near the query's, and a uniform sample of the others";
@@ -120,4 +120,4 @@ AlgorithmDescription describe_hyperattention() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::hyperattention

@@ -15,7 +15,7 @@
 #include "numerics/canonical.hpp"
 #include "numerics/counter_rng.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::kcenter {
 namespace {
 
 enum class First { kOldest, kRandom, kFarthestFromMean };
@@ -148,7 +148,7 @@ class KCenter final : public CompressOnce {
 
 }  // namespace
 
-AlgorithmDescription describe_kcenter() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "kcenter";
   d.title = "recent tokens and farthest-first centres of the other keys";
@@ -193,4 +193,4 @@ AlgorithmDescription describe_kcenter() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::kcenter

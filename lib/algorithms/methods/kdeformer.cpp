@@ -25,7 +25,7 @@
 #include "numerics/canonical.hpp"
 #include "system/error.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::kdeformer {
 namespace {
 
 enum class Norm { kSquared, kOperator };
@@ -134,7 +134,7 @@ class Kdeformer final : public Algorithm {
 
 }  // namespace
 
-AlgorithmDescription describe_kdeformer() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "kdeformer";
   d.title = "reads keys of hashes near the query's, and others drawn by the sizes of their values";
@@ -168,4 +168,4 @@ AlgorithmDescription describe_kdeformer() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::kdeformer

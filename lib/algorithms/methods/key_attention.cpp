@@ -8,7 +8,7 @@
 #include "algorithms/mechanisms/accumulated_scores.hpp"
 #include "algorithms/mechanisms/budget.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::key_attention {
 namespace {
 
 struct Parameters {
@@ -18,7 +18,7 @@ struct Parameters {
 
 }  // namespace
 
-AlgorithmDescription describe_key_attention() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "key_attention";
   d.title = "tokens of largest accumulated attention, no recent window";
@@ -44,4 +44,4 @@ AlgorithmDescription describe_key_attention() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::key_attention

@@ -20,7 +20,7 @@
 #include "numerics/canonical.hpp"
 #include "system/error.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::keydiff {
 namespace {
 
 constexpr double kUnitFloor = 1e-12;
@@ -98,7 +98,7 @@ std::vector<double> key_difference_scores(const Stream& stream, PromptRange all,
   return {scores.begin() + (tokens.first - all.first), scores.begin() + (tokens.last - all.first)};
 }
 
-AlgorithmDescription describe_keydiff() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "keydiff";
   d.title = "tokens whose keys are least like the mean key";
@@ -116,4 +116,4 @@ AlgorithmDescription describe_keydiff() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::keydiff

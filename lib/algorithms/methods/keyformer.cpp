@@ -20,7 +20,7 @@
 #include "algorithms/mechanisms/budget.hpp"
 #include "algorithms/mechanisms/model_scope.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::keyformer {
 namespace {
 
 enum class Draw { kToken, kRow };
@@ -192,7 +192,7 @@ ParameterTable<Parameters> parameter_table() {
 
 }  // namespace
 
-AlgorithmDescription describe_keyformer() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "keyformer";
   d.title = "tokens of largest accumulated noisy attention, and recent ones";
@@ -250,4 +250,4 @@ AlgorithmDescription describe_keyformer() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::keyformer

@@ -16,7 +16,7 @@
 #include "algorithms/mechanisms/key_cosine.hpp"
 #include "algorithms/mechanisms/selecting_method.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::kf_merge {
 namespace {
 
 constexpr double kLeastWeight = 1e-6;
@@ -87,7 +87,7 @@ class KfMerge final : public CompressOnce {
 
 }  // namespace
 
-AlgorithmDescription describe_kf_merge() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "kf_merge";
   d.title = "another method's tokens; each dropped key and value is merged into the nearest key's";
@@ -115,4 +115,4 @@ AlgorithmDescription describe_kf_merge() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::kf_merge

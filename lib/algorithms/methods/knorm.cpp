@@ -15,7 +15,7 @@
 #include "algorithms/mechanisms/token_scores.hpp"
 #include "numerics/canonical.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::knorm {
 namespace {
 
 enum class Metric { kKey, kValue };
@@ -45,7 +45,7 @@ std::vector<double> key_norm_scores(const Stream& stream, PromptRange tokens) {
   return scores;
 }
 
-AlgorithmDescription describe_knorm() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "knorm";
   d.title = "tokens of smallest key norm";
@@ -63,4 +63,4 @@ AlgorithmDescription describe_knorm() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::knorm

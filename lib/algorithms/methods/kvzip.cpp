@@ -32,7 +32,7 @@
 #include "system/error.hpp"
 #include "system/stop.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::kvzip {
 namespace {
 
 enum class Scope { kHead, kLayer, kModel };
@@ -225,7 +225,7 @@ std::optional<std::string> reason_to_skip_kvzip(const Parameters& p, const Strea
 
 }  // namespace
 
-AlgorithmDescription describe_kvzip() {
+AlgorithmDescription describe() {
   using P = Parameters;
   TypedAlgorithm<P> d;
   d.id = "kvzip";
@@ -268,4 +268,4 @@ AlgorithmDescription describe_kvzip() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::kvzip

@@ -22,7 +22,7 @@
 #include "algorithms/mechanisms/token_ranking.hpp"
 #include "numerics/canonical.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::lagkv {
 namespace {
 
 enum class Semantics { kKvpress, kReleased };
@@ -240,7 +240,7 @@ std::unique_ptr<Algorithm> create(const Parameters& p, const CellContext& contex
 
 }  // namespace
 
-AlgorithmDescription describe_lagkv() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "lagkv";
   d.title = "tokens that stand out from the next tokens' keys and values";
@@ -273,4 +273,4 @@ AlgorithmDescription describe_lagkv() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::lagkv

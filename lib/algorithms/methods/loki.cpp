@@ -28,7 +28,7 @@
 #include "numerics/canonical.hpp"
 #include "numerics/symmetric_eigen.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::loki {
 namespace {
 
 enum class Basis { kKeys, kUnrotatedKeys, kChannels };
@@ -216,7 +216,7 @@ class Loki final : public Algorithm {
 
 }  // namespace
 
-AlgorithmDescription describe_loki() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "loki";
   d.title = "reads the best tokens by principal components, or by some channels, of the keys";
@@ -287,4 +287,4 @@ AlgorithmDescription describe_loki() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::loki

@@ -29,7 +29,7 @@
 #include "numerics/random_matrix.hpp"
 #include "numerics/unrolled.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::magicpig {
 namespace {
 
 enum class Centre { kKeys, kNone, kBoth };
@@ -270,7 +270,7 @@ class MagicPig final : public Algorithm {
 
 }  // namespace
 
-AlgorithmDescription describe_magicpig() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "magicpig";
   d.title = "reads tokens whose hashes collide with the query's, weighted by that probability";
@@ -322,4 +322,4 @@ AlgorithmDescription describe_magicpig() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::magicpig

@@ -15,7 +15,7 @@
 #include "algorithms/mechanisms/selecting_method.hpp"
 #include "numerics/canonical.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::merge_cosine {
 
 namespace {
 
@@ -86,7 +86,7 @@ class MergeCosine final : public CompressOnce {
 
 }  // namespace
 
-AlgorithmDescription describe_merge_cosine() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "merge_cosine";
   d.title = "another method's tokens; each dropped value is merged into that of the nearest key";
@@ -112,4 +112,4 @@ AlgorithmDescription describe_merge_cosine() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::merge_cosine

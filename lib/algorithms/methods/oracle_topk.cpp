@@ -13,7 +13,7 @@
 #include "algorithms/typed_algorithm.hpp"
 #include "numerics/canonical.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::oracle_topk {
 namespace {
 
 enum class Choice { kMean, kMax, kSum, kEachHead };
@@ -75,7 +75,7 @@ class OracleTopk final : public Algorithm {
 
 }  // namespace
 
-AlgorithmDescription describe_oracle_topk() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "oracle_topk";
   d.title = "per row, the tokens of largest attention probability (needs to know the future)";
@@ -101,4 +101,4 @@ AlgorithmDescription describe_oracle_topk() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::oracle_topk

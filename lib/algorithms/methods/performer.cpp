@@ -27,7 +27,7 @@
 #include "numerics/random_matrix.hpp"
 #include "numerics/unrolled.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::performer {
 namespace {
 
 enum class Draw { kOrthogonal, kIndependent };
@@ -244,7 +244,7 @@ class Performer final : public CompressOnce {
 
 }  // namespace
 
-AlgorithmDescription describe_performer() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "performer";
   d.title = "positive random features beside exact sinks and recent tokens";
@@ -288,4 +288,4 @@ AlgorithmDescription describe_performer() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::performer

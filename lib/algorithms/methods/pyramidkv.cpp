@@ -12,7 +12,7 @@
 // B / beta, B a part of the prompt; where min < window every layer keeps B.
 #include "algorithms/mechanisms/observation_window.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::pyramidkv {
 namespace {
 
 struct Parameters : ObservationParameters {
@@ -23,7 +23,7 @@ struct Parameters : ObservationParameters {
 
 }  // namespace
 
-AlgorithmDescription describe_pyramidkv() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "pyramidkv";
   d.title = "snapkv with a budget that falls from layer to layer";
@@ -50,4 +50,4 @@ AlgorithmDescription describe_pyramidkv() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::pyramidkv

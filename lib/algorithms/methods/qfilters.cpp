@@ -22,7 +22,7 @@
 #include "numerics/symmetric_eigen.hpp"
 #include "system/error.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::qfilters {
 namespace {
 
 constexpr double kLeastGap = 1e-9;  // of the two largest singular values, relative
@@ -105,7 +105,7 @@ std::unique_ptr<Algorithm> create(const TimedRankingParameters& p, const CellCon
 
 }  // namespace
 
-AlgorithmDescription describe_qfilters() {
+AlgorithmDescription describe() {
   TypedAlgorithm<TimedRankingParameters> d;
   d.id = "qfilters";
   d.title = "tokens whose keys point along the main direction of the prompt's queries";
@@ -126,4 +126,4 @@ AlgorithmDescription describe_qfilters() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::qfilters

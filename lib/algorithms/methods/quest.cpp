@@ -22,7 +22,7 @@
 #include "algorithms/mechanisms/read_share.hpp"
 #include "algorithms/typed_algorithm.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::quest {
 namespace {
 
 enum class Semantics { kEvaluation, kKernel };
@@ -127,7 +127,7 @@ class Quest final : public Algorithm {
 
 }  // namespace
 
-AlgorithmDescription describe_quest() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "quest";
   d.title = "reads the pages of tokens whose keys could have the largest logits";
@@ -167,4 +167,4 @@ AlgorithmDescription describe_quest() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::quest

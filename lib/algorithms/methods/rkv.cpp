@@ -20,7 +20,7 @@
 #include "algorithms/mechanisms/softmax.hpp"
 #include "kernels/packed_keys.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::rkv {
 namespace {
 
 enum class Semantics { kOnce, kStreaming };
@@ -223,7 +223,7 @@ std::optional<KeptCounts> most_kept(const Parameters& p, const StreamShape& shap
 
 }  // namespace
 
-AlgorithmDescription describe_rkv() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "rkv";
   d.title = "tokens that the last rows attend to, less those whose keys later keys repeat";
@@ -270,4 +270,4 @@ AlgorithmDescription describe_rkv() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::rkv

@@ -22,7 +22,7 @@
 #include "numerics/canonical.hpp"
 #include "system/error.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::roco {
 namespace {
 
 // Which tokens cannot go.
@@ -201,7 +201,7 @@ class Roco final : public AttentionEvictor {
 
 }  // namespace
 
-AlgorithmDescription describe_roco() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "roco";
   d.title = "tokens of large mean attention, of variable attention, and recent ones";
@@ -257,4 +257,4 @@ AlgorithmDescription describe_roco() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::roco

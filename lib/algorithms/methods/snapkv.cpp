@@ -17,7 +17,7 @@
 // pool avg.
 #include "algorithms/mechanisms/observation_window.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::snapkv {
 namespace {
 
 struct Parameters : ObservationParameters {
@@ -26,7 +26,7 @@ struct Parameters : ObservationParameters {
 
 }  // namespace
 
-AlgorithmDescription describe_snapkv() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "snapkv";
   d.title = "tokens that the last prompt rows attend to, pooled";
@@ -48,4 +48,4 @@ AlgorithmDescription describe_snapkv() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::snapkv

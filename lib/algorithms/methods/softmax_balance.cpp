@@ -15,7 +15,7 @@
 #include "algorithms/mechanisms/softmax_balancer.hpp"
 #include "kernels/balance_walk.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::softmax_balance {
 namespace {
 
 std::vector<Index> tokens_of(PromptRange range) {
@@ -121,7 +121,7 @@ class SoftmaxBalance final : public CompressOnce {
 
 }  // namespace
 
-AlgorithmDescription describe_softmax_balance() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "softmax_balance";
   d.title = "halvings of the prompt by the self-balancing walk of the theory";
@@ -160,4 +160,4 @@ AlgorithmDescription describe_softmax_balance() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::softmax_balance

@@ -25,7 +25,7 @@
 #include "numerics/canonical.hpp"
 #include "numerics/lanes.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::sparq {
 namespace {
 
 struct Parameters {
@@ -182,7 +182,7 @@ class SparQ final : public Algorithm {
 
 }  // namespace
 
-AlgorithmDescription describe_sparq() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "sparq";
   d.title = "reads the best tokens by the query's largest channels; the mean value for the rest";
@@ -221,4 +221,4 @@ AlgorithmDescription describe_sparq() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::sparq

@@ -15,7 +15,7 @@
 #include "algorithms/mechanisms/positions.hpp"
 #include "algorithms/typed_algorithm.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::streaming_llm {
 namespace {
 
 struct Parameters {
@@ -76,7 +76,7 @@ KeptCounts most_kept(const Parameters& p, const StreamShape& shape, Index prompt
 
 }  // namespace
 
-AlgorithmDescription describe_streaming_llm() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "streaming_llm";
   d.title = "the first tokens (attention sinks) and the last ones";
@@ -99,4 +99,4 @@ AlgorithmDescription describe_streaming_llm() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::streaming_llm

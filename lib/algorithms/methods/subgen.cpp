@@ -20,7 +20,7 @@
 #include "algorithms/mechanisms/subgen_net.hpp"
 #include "algorithms/typed_algorithm.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::subgen {
 namespace {
 
 // Resolved t and s, and whether Theorem 1's sizes were capped.
@@ -223,7 +223,7 @@ class SubGen final : public Algorithm {
 
 }  // namespace
 
-AlgorithmDescription describe_subgen() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "subgen";
   d.aliases = {"clustergen"};
@@ -303,4 +303,4 @@ AlgorithmDescription describe_subgen() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::subgen

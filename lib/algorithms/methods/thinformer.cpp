@@ -23,7 +23,7 @@
 #include "numerics/lanes.hpp"
 #include "system/error.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::thinformer {
 namespace {
 
 enum class Tail { kDrop, kSpread };
@@ -251,7 +251,7 @@ class Thinformer final : public CompressOnce {
 
 }  // namespace
 
-AlgorithmDescription describe_thinformer() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "thinformer";
   d.title = "kernel thinning of the prompt: of each pair of tokens one stays, in rounds";
@@ -285,4 +285,4 @@ AlgorithmDescription describe_thinformer() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::thinformer

@@ -20,7 +20,7 @@
 #include "algorithms/mechanisms/compress_once.hpp"
 #include "algorithms/mechanisms/model_scope.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::tova {
 namespace {
 
 enum class Scope { kHead, kLayer };
@@ -107,7 +107,7 @@ std::optional<std::string> reason_to_skip_tova(const Parameters& p, const Stream
 
 }  // namespace
 
-AlgorithmDescription describe_tova() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "tova";
   d.title = "tokens that the newest row attends to";
@@ -152,4 +152,4 @@ AlgorithmDescription describe_tova() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::tova

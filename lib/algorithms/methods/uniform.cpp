@@ -19,7 +19,7 @@
 #include "algorithms/mechanisms/compress_once.hpp"
 #include "numerics/counter_rng.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::uniform {
 namespace {
 
 constexpr Index kSignBlock = 256;
@@ -154,7 +154,7 @@ class Uniform final : public CompressOnce {
 
 }  // namespace
 
-AlgorithmDescription describe_uniform() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "uniform";
   d.title = "a uniform random sample of the prompt";
@@ -216,4 +216,4 @@ AlgorithmDescription describe_uniform() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::uniform

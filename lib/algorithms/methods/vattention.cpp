@@ -33,7 +33,7 @@
 #include "numerics/logit_noise.hpp"
 #include "system/error.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::vattention {
 namespace {
 
 constexpr double kLeastDeviation = 1e-8;  // the release's floors
@@ -158,7 +158,7 @@ class VAttention final : public Algorithm {
 
 }  // namespace
 
-AlgorithmDescription describe_vattention() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "vattention";
   d.title = "reads the largest logits, and of the others a sample as large as a bound asks for";
@@ -197,4 +197,4 @@ AlgorithmDescription describe_vattention() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::vattention

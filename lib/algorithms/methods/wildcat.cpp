@@ -23,7 +23,7 @@
 #include "numerics/logit_noise.hpp"
 #include "system/error.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::wildcat {
 namespace {
 
 constexpr double kLeastDenominator = 1e-20;
@@ -321,7 +321,7 @@ std::optional<std::string> cannot_bin(const Parameters& p, const StreamShape& sh
 
 }  // namespace
 
-AlgorithmDescription describe_wildcat() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "wildcat";
   d.title = "randomly pivoted Nystrom rows of bins of tokens";
@@ -372,4 +372,4 @@ AlgorithmDescription describe_wildcat() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::wildcat

@@ -8,7 +8,7 @@
 #include "algorithms/mechanisms/budget.hpp"
 #include "algorithms/typed_algorithm.hpp"
 
-namespace kvbench {
+namespace kvbench::methods::window {
 namespace {
 
 struct Parameters {
@@ -35,7 +35,7 @@ class Window final : public Algorithm {
 
 }  // namespace
 
-AlgorithmDescription describe_window() {
+AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "window";
   d.title = "the last tokens";
@@ -54,4 +54,4 @@ AlgorithmDescription describe_window() {
   return d;
 }
 
-}  // namespace kvbench
+}  // namespace kvbench::methods::window
