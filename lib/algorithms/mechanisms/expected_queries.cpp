@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "algorithms/mechanisms/compress_once.hpp"
+#include "algorithms/mechanisms/softmax.hpp"
 #include "core/rotation.hpp"
 #include "kernels/least_squares.hpp"
 #include "numerics/canonical.hpp"
@@ -145,6 +146,21 @@ std::vector<double> expected_logits(const ExpectedQueries& queries, int g, const
     out[static_cast<std::size_t>(j)] = logit;
   });
   return out;
+}
+
+ExpectedAttention::Result ExpectedAttention::compute(const SharedContext& context) const {
+  const Stream& stream = context.stream;
+  const PromptRange tokens = compressed_prompt(stream.shape, context.prompt, sinks, 0).middle;
+  const ExpectedQueries queries =
+      expected_queries(stream, tokens, context.prompt, future, covariance);
+  Result total(static_cast<std::size_t>(tokens.size()), 0.0);
+  for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
+    std::vector<double> head = expected_logits(queries, g, stream, tokens);
+    softmax(head.data(), head.size(), "expected logits of the prompt");
+    for (std::size_t j = 0; j < total.size(); ++j) total[j] += head[j];
+  }
+  for (double& x : total) x /= stream.shape.heads_per_kv;
+  return total;
 }
 
 std::optional<std::string> cannot_expect(const TokenCount& budget, const TokenCount& sinks,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "algorithms/mechanisms/budget.hpp"
+#include "algorithms/shared_work.hpp"
 #include "core/stream.hpp"
 
 namespace kvbench {
@@ -27,6 +28,17 @@ ExpectedQueries expected_queries(const Stream& stream, PromptRange rows, Index f
 // <mean, k> + s^2 / 2 k^T covariance k, the second term only with a covariance. No soft-cap.
 std::vector<double> expected_logits(const ExpectedQueries& queries, int g, const Stream& stream,
                                     PromptRange tokens);
+
+// Shared work: attention expected by the tokens behind the sinks, the mean over query heads.
+struct ExpectedAttention {
+  Index sinks = 0;
+  Index future = 0;
+  bool covariance = false;
+
+  using Result = std::vector<double>;
+  Result compute(const SharedContext& context) const;
+  auto operator<=>(const ExpectedAttention&) const = default;
+};
 
 // A method that ranks the tokens behind its sinks by the queries of the same rows: why it cannot
 // run on a stream, and the parameter `future`.

@@ -14,10 +14,21 @@ namespace {
 constexpr Index kExpectedSinks = 4;
 constexpr Index kExpectedFuture = 512;
 
+constexpr double kUnitFloor = 1e-12;
+constexpr double kCosineFloor = 1e-8;
+
+// Scores of keydiff: the mean key is that of `all`, the scores are of `tokens`.
+std::vector<double> difference_scores(const Stream& stream, PromptRange all, PromptRange tokens) {
+  std::vector<Index> candidates;
+  for (Index token = all.first; token < all.last; ++token) candidates.push_back(token);
+  const std::vector<double> scores = key_differences(stream.keys, candidates);
+  return {scores.begin() + (tokens.first - all.first), scores.begin() + (tokens.last - all.first)};
+}
+
 std::vector<double> expected(const ScoreParameters& p, const SharedContext& context,
                              PromptRange middle) {
   std::vector<double> scores =
-      expected_attention_scores(context, kExpectedSinks, kExpectedFuture, true);
+      ExpectedAttention{kExpectedSinks, kExpectedFuture, true}.compute(context);
   scores.resize(static_cast<std::size_t>(middle.size()));  // those before the window
   if (!p.value_norm) return scores;
   const ConstMatrix values = context.stream.values;
@@ -34,7 +45,7 @@ std::vector<double> unchecked_scores(const ScoreParameters& p, const SharedConte
     case TokenScore::kKnorm:
       return key_norm_scores(context.stream, parts.middle);
     case TokenScore::kKeydiff:
-      return key_difference_scores(context.stream, parts.visible, parts.middle);
+      return difference_scores(context.stream, parts.visible, parts.middle);
     case TokenScore::kExpectedAttention:
       return expected(p, context, parts.middle);
     case TokenScore::kSnapkv:
@@ -109,6 +120,37 @@ std::optional<std::string> cannot_score(const ScoreParameters& p, const StreamSh
     return reason;
   if (keeps_whole_prompt(p.budget.of(prompt), shape, prompt)) return std::nullopt;
   return lacks_for_score(p, shape, prompt);
+}
+
+std::vector<double> key_norm_scores(const Stream& stream, PromptRange tokens) {
+  std::vector<double> scores;
+  for (Index token = tokens.first; token < tokens.last; ++token) {
+    scores.push_back(-std::sqrt(
+        canonical_dot(stream.keys.row(token), stream.keys.row(token), stream.keys.cols)));
+  }
+  return scores;
+}
+
+std::vector<double> key_differences(ConstMatrix keys, const std::vector<Index>& candidates) {
+  const Index d = keys.cols;
+  std::vector<double> norms;
+  std::vector<double> mean(static_cast<std::size_t>(d), 0.0);
+  for (const Index token : candidates) {
+    const double* key = keys.row(token);
+    norms.push_back(std::sqrt(canonical_dot(key, key, d)));
+    if (!std::isfinite(norms.back())) throw CellError("squares of the prompt's keys overflow");
+    const double floored = std::max(norms.back(), kUnitFloor);
+    for (Index k = 0; k < d; ++k) mean[static_cast<std::size_t>(k)] += key[k] / floored;
+  }
+  for (double& x : mean) x /= static_cast<double>(candidates.size());
+  const double length =
+      std::max(std::sqrt(canonical_dot(mean.data(), mean.data(), d)), kCosineFloor);
+  std::vector<double> scores;
+  for (std::size_t c = 0; c < candidates.size(); ++c) {
+    const double dot = canonical_dot(keys.row(candidates[c]), mean.data(), d);
+    scores.push_back(-dot / (std::max(norms[c], kCosineFloor) * length));
+  }
+  return scores;
 }
 
 }  // namespace kvbench

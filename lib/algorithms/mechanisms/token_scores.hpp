@@ -53,12 +53,11 @@ std::optional<std::string> lacks_for_score(const ScoreParameters& p, const Strea
 std::optional<std::string> cannot_score(const ScoreParameters& p, const StreamShape& shape,
                                         Index prompt);
 
-// What the methods themselves offer. Of `tokens`, one score each.
+// Minus the norm of each key of `tokens`.
 std::vector<double> key_norm_scores(const Stream& stream, PromptRange tokens);
-std::vector<double> key_difference_scores(const Stream& stream, PromptRange all,
-                                          PromptRange tokens);  // mean key of `all`
-// Of the tokens behind the sinks.
-std::vector<double> expected_attention_scores(const SharedContext& context, Index sinks,
-                                              Index future, bool covariance);
+
+// Minus the cosine of each candidate's key and the mean of the candidates' unit keys. Throws
+// CellError if squares overflow.
+std::vector<double> key_differences(ConstMatrix keys, const std::vector<Index>& candidates);
 
 }  // namespace kvbench

@@ -14,9 +14,7 @@
 #include <cmath>
 
 #include "algorithms/mechanisms/expected_queries.hpp"
-#include "algorithms/mechanisms/softmax.hpp"
 #include "algorithms/mechanisms/token_ranking.hpp"
-#include "algorithms/mechanisms/token_scores.hpp"
 #include "numerics/canonical.hpp"
 
 namespace kvbench::methods::expected_attention {
@@ -29,30 +27,6 @@ struct Parameters {
   bool covariance = true;
   bool value_norm = true;
   double epsilon = 0.0;
-};
-
-// Shared work: attention expected by the tokens behind the sinks, the mean over query heads.
-struct ExpectedAttention {
-  Index sinks = 0;
-  Index future = 0;
-  bool covariance = false;
-
-  using Result = std::vector<double>;
-  Result compute(const SharedContext& context) const {
-    const Stream& stream = context.stream;
-    const PromptRange tokens = compressed_prompt(stream.shape, context.prompt, sinks, 0).middle;
-    const ExpectedQueries queries =
-        expected_queries(stream, tokens, context.prompt, future, covariance);
-    Result total(static_cast<std::size_t>(tokens.size()), 0.0);
-    for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
-      std::vector<double> head = expected_logits(queries, g, stream, tokens);
-      softmax(head.data(), head.size(), "expected logits of the prompt");
-      for (std::size_t j = 0; j < total.size(); ++j) total[j] += head[j];
-    }
-    for (double& x : total) x /= stream.shape.heads_per_kv;
-    return total;
-  }
-  auto operator<=>(const ExpectedAttention&) const = default;
 };
 
 ExpectedAttention work_of(const Parameters& p, Index prompt) {
@@ -75,11 +49,6 @@ std::unique_ptr<Algorithm> create(const Parameters& p, const CellContext& contex
 }
 
 }  // namespace
-
-std::vector<double> expected_attention_scores(const SharedContext& context, Index sinks,
-                                              Index future, bool covariance) {
-  return ExpectedAttention{sinks, future, covariance}.compute(context);
-}
 
 AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;

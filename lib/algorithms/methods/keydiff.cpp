@@ -13,45 +13,16 @@
 // BlockPress; by `bootstrap.sh test-peers`) keeps the same tokens, errors per row equal to 9 digits
 // at least.
 #include <algorithm>
-#include <cmath>
 
 #include "algorithms/mechanisms/token_ranking.hpp"
 #include "algorithms/mechanisms/token_scores.hpp"
-#include "numerics/canonical.hpp"
-#include "system/error.hpp"
 
 namespace kvbench::methods::keydiff {
 namespace {
 
-constexpr double kUnitFloor = 1e-12;
-constexpr double kCosineFloor = 1e-8;
-
 struct Parameters : RankingParameters {
   Index block = 0;
 };
-
-// Minus the cosine of each candidate's key and the mean of their unit keys.
-std::vector<double> unlikeness(ConstMatrix keys, const std::vector<Index>& candidates) {
-  const Index d = keys.cols;
-  std::vector<double> norms;
-  std::vector<double> mean(static_cast<std::size_t>(d), 0.0);
-  for (const Index token : candidates) {
-    const double* key = keys.row(token);
-    norms.push_back(std::sqrt(canonical_dot(key, key, d)));
-    if (!std::isfinite(norms.back())) throw CellError("squares of the prompt's keys overflow");
-    const double floored = std::max(norms.back(), kUnitFloor);
-    for (Index k = 0; k < d; ++k) mean[static_cast<std::size_t>(k)] += key[k] / floored;
-  }
-  for (double& x : mean) x /= static_cast<double>(candidates.size());
-  const double length =
-      std::max(std::sqrt(canonical_dot(mean.data(), mean.data(), d)), kCosineFloor);
-  std::vector<double> scores;
-  for (std::size_t c = 0; c < candidates.size(); ++c) {
-    const double dot = canonical_dot(keys.row(candidates[c]), mean.data(), d);
-    scores.push_back(-dot / (std::max(norms[c], kCosineFloor) * length));
-  }
-  return scores;
-}
 
 class KeyDiff final : public CompressOnce {
  public:
@@ -79,7 +50,7 @@ class KeyDiff final : public CompressOnce {
     while (next < visible.last) {
       const Index end = block_ > 0 ? std::min(next + block_, visible.last) : visible.last;
       for (; next < end; ++next) kept.push_back(next);
-      kept = within_budget(kept, parts_, unlikeness(context_.stream.keys, kept));
+      kept = within_budget(kept, parts_, key_differences(context_.stream.keys, kept));
     }
     return kept;
   }
@@ -89,14 +60,6 @@ class KeyDiff final : public CompressOnce {
 };
 
 }  // namespace
-
-std::vector<double> key_difference_scores(const Stream& stream, PromptRange all,
-                                          PromptRange tokens) {
-  std::vector<Index> candidates;
-  for (Index token = all.first; token < all.last; ++token) candidates.push_back(token);
-  const std::vector<double> scores = unlikeness(stream.keys, candidates);
-  return {scores.begin() + (tokens.first - all.first), scores.begin() + (tokens.last - all.first)};
-}
 
 AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;

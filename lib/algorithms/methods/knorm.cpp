@@ -9,10 +9,7 @@
 // selecting layers. With static scores the streaming form may cut the prompt at once.
 // Compared on the shipped dump in double precision: kvpress 0.5.5 (KnormPress; by
 // tests/peers) keeps the same tokens, errors per row equal to 9 digits at least.
-#include <cmath>
-
 #include "algorithms/mechanisms/token_ranking.hpp"
-#include "algorithms/mechanisms/token_scores.hpp"
 #include "numerics/canonical.hpp"
 
 namespace kvbench::methods::knorm {
@@ -36,14 +33,6 @@ std::unique_ptr<Algorithm> create(const Parameters& p, const CellContext& contex
 }
 
 }  // namespace
-
-std::vector<double> key_norm_scores(const Stream& stream, PromptRange tokens) {
-  std::vector<double> scores;
-  for (Index token = tokens.first; token < tokens.last; ++token) {
-    scores.push_back(-std::sqrt(squared_norm(stream.keys, token)));
-  }
-  return scores;
-}
 
 AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
