@@ -1,30 +1,33 @@
 #!/usr/bin/env bash
 # tests/generate.sh [KVBENCH]: the tables of lib/algorithms/ALGORITHMS.md, lib/storage/README.md and
 # configs/RESULTS.md, and the recorded messages (tests/cli/bad_inputs/messages.txt), as the program
-# prints them; that of the build, if none is given.
+# prints them; that of the build, if none is given. Also the table of lib/algorithms/VERIFIED.md, from
+# plots/kvplot/methods.json.
 program=${1:+$(realpath "$1")}
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
 
-# Puts `list $1 --markdown` in place of the table with that head in the page $2.
-listed_table() {
-  local table
-  table=$("$program" list "$1" --markdown)
+# Puts what the command $2.. prints in place of the table with that head in the page $1.
+table_of() {
+  local page=$1 table
+  shift
+  table=$("$@")
   TABLE=$table HEAD=${table%%$'\n'*} awk '
     $0 == ENVIRON["HEAD"] { print ENVIRON["TABLE"]; in_table = 1 }
     !/^\|/ { in_table = 0 }
-    !in_table' "$2" >"$2.new"
-  mv "$2.new" "$2"
+    !in_table' "$page" >"$page.new"
+  mv "$page.new" "$page"
 }
 
 if [[ -z $program ]]; then
   build
   program=$PWD/build/bin/kvbench
 fi
-listed_table algorithms lib/algorithms/ALGORITHMS.md
-listed_table storage lib/storage/README.md
-listed_table metrics configs/RESULTS.md
-listed_table derived configs/RESULTS.md
+table_of lib/algorithms/ALGORITHMS.md "$program" list algorithms --markdown
+table_of lib/storage/README.md "$program" list storage --markdown
+table_of configs/RESULTS.md "$program" list metrics --markdown
+table_of configs/RESULTS.md "$program" list derived --markdown
 # The system's python3, as in CMake: without its h5py the tables of damaged files are left out.
 python=/usr/bin/python3
 [[ -x $python ]] || python=python3
+table_of lib/algorithms/VERIFIED.md "$python" -B tests/support/known_methods.py verified
 KVBENCH_UPDATE_MESSAGES=1 KVBENCH_PROGRAM=$program KVBENCH_SOURCE=$PWD "$python" tests/cli/bad_input_test.py

@@ -18,8 +18,8 @@ from matplotlib.mathtext import MathTextParser
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
+from kvplot.looks import COLOURS
 from kvplot.looks import LINES as LINES
-from kvplot.looks import LOOK
 from kvplot.looks import Dashes as Dashes
 from kvplot.looks import look as look
 from kvplot.looks import variants as variants
@@ -37,7 +37,7 @@ _width = PAGE
 
 KEYS, VALUES, REFERENCE = "#0072B2", "#E69F00", "#000000"
 # Of unordered things that are not methods, as many as a figure has: the same colours, black first.
-SERIES = list(dict.fromkeys(colour for colour, *_ in LOOK.values()))
+SERIES = list(COLOURS)
 # Of a figure's page or column, inches: beyond, the axes of a figure are not what one sees.
 _MOST_LEGEND = 4.0
 _MOST_BESIDE = 0.42

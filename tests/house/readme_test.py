@@ -11,6 +11,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from known_methods import verified
 from sources import files, text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +46,7 @@ class Readme(unittest.TestCase):
 
     def test_what_methods_were_compared_with_is_counted(self):
         page = (ROOT / "lib/algorithms/VERIFIED.md").read_text(encoding="utf-8")
+        self.assertIn(f"\n{verified()}\n", page)
         known = {each["id"] for each in json.loads(kvbench("list", "algorithms", "--json").stdout)}
         rows = re.findall(r"^\| (`[^|]*) \| ([^|]*) \|", page, re.MULTILINE)
         levels = {name: level for names, level in rows for name in re.findall(r"`(\w+)`", names) if name in known}

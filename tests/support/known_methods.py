@@ -1,0 +1,74 @@
+"""What is known of each method beside its code. plots/kvplot/methods.json has it by id, and a method may lack all of it:
+
+  look      colour, marker and line in figures; without one kvplot takes a free pair by a hash of the id
+  compared  with what it was compared, in the words of lib/algorithms/VERIFIED.md; `settings`: on which
+  without   why it has no sweep of configs/papers (`paper`; "configs/figures" where the sweeps are there), no entry of
+            configs/field.json (`field`), no floor in tests/bench/method_floors.cpp (`floor`), no comparison (`compared`)
+
+  known_methods.py missing KVBENCH   a line for each thing that a method of the program lacks without a reason
+  known_methods.py verified          the table of methods of lib/algorithms/VERIFIED.md
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+KNOWN = json.loads((ROOT / "plots/kvplot/methods.json").read_text(encoding="utf-8"))
+THINGS = {
+    "look": "no look in plots/kvplot/methods.json",
+    "paper": "no sweep in configs/papers",
+    "field": "no entry in configs/field.json",
+    "floor": "no floor in tests/bench/method_floors.cpp",
+    "compared": "no comparison with other code or an oracle in plots/kvplot/methods.json",
+}
+
+
+def ids(program):
+    listed = subprocess.run([program, "list", "algorithms", "--json"], capture_output=True, text=True, check=True)
+    return [entry["id"] for entry in json.loads(listed.stdout)]
+
+
+def _named(pattern, *paths):
+    return {name for path in paths for name in re.findall(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)}
+
+
+def in_sweeps(*paths):
+    """Ids of the methods that sweep files have."""
+    return _named(r'"algorithm": "(\w+)"', *paths)
+
+
+def having():
+    """The ids that have each of THINGS."""
+    return {"look": {name for name, known in KNOWN.items() if "look" in known},
+            "paper": in_sweeps(*(ROOT / "configs/papers").glob("*.json")),
+            "field": in_sweeps(ROOT / "configs/field.json"),
+            "floor": _named(r'^ +\{"(\w+)",', ROOT / "tests/bench/method_floors.cpp"),
+            "compared": {name for name, known in KNOWN.items() if "compared" in known}}
+
+
+def without(thing):
+    """{id: why it lacks the thing}"""
+    return {name: known["without"][thing] for name, known in KNOWN.items() if thing in known.get("without", {})}
+
+
+def missing(methods):
+    have = having()
+    return [f"{name}: {words}" for name in methods for thing, words in THINGS.items()
+            if name not in have[thing] and name not in without(thing)]
+
+
+def verified():
+    rows = [f"| `{name}` | {known['compared']} | {known['settings']} |\n"
+            for name, known in KNOWN.items() if "compared" in known]
+    return "".join(["| id | compared by | settings of the program's values; what is open |\n", "|---|---|---|\n", *rows])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["verified"]:
+        print(verified(), end="")
+    else:
+        _, program = sys.argv[1:]
+        print("".join(f"methods: {line}\n" for line in missing(ids(program))), end="")
