@@ -9,7 +9,7 @@ set(kvbench_quick
 set(kvbench_nightly
   cli_hostile_dump cli_mutated_dump cli_mutated_results plots-damaged_inspection plots-damaged_results
   plots-hostile_files
-  bench_sweeps check_bugs check_regression new_algorithm new_metric
+  bench_sweeps check_bugs check_regression ways_in
   cuda cuda_device cuda_devices
   plots-report_browser release site slurm)
 

@@ -22,15 +22,23 @@ Command add_run(CLI::App& app, std::vector<std::string> argv,
 Command add_plan(CLI::App& app);
 Command add_merge(CLI::App& app,
                   const std::vector<AlgorithmDescription>& algorithms = all_algorithms());
-Command add_inspect(CLI::App& app);
-Command add_validate(CLI::App& app);
-Command add_synth(CLI::App& app);
-Command add_list(CLI::App& app);
-Command add_export(CLI::App& app);
-Command add_check(CLI::App& app);
-Command add_compare(CLI::App& app);
-Command add_verify(CLI::App& app);
-Command add_schema(CLI::App& app);
-Command add_completion(CLI::App& app);
+
+// One line per command that needs the parser alone, in the order of `kvbench --help`:
+// add_<command>() is defined in commands/<command>.cpp.
+#define KVBENCH_COMMANDS(COMMAND) \
+  COMMAND(inspect)                \
+  COMMAND(validate)               \
+  COMMAND(synth)                  \
+  COMMAND(list)                   \
+  COMMAND(export)                 \
+  COMMAND(check)                  \
+  COMMAND(compare)                \
+  COMMAND(verify)                 \
+  COMMAND(schema)                 \
+  COMMAND(completion)
+
+#define KVBENCH_DECLARE_COMMAND(name) Command add_##name(CLI::App& app);
+KVBENCH_COMMANDS(KVBENCH_DECLARE_COMMAND)
+#undef KVBENCH_DECLARE_COMMAND
 
 }  // namespace kvbench

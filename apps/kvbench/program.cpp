@@ -74,10 +74,9 @@ int parse_and_run(int argc, char** argv) {
   std::vector<std::string> words(argv, argv + argc);
   if (words.size() > 1 && words[1] == "help") read_help(words);
   std::vector<Command> commands = {add_run(app, words), add_plan(app), add_merge(app)};
-  for (const auto add : {add_inspect, add_validate, add_synth, add_list, add_export, add_check,
-                         add_compare, add_verify, add_schema, add_completion}) {
-    commands.push_back(add(app));
-  }
+#define KVBENCH_ADD(name) commands.push_back(add_##name(app));
+  KVBENCH_COMMANDS(KVBENCH_ADD)
+#undef KVBENCH_ADD
   check_arguments(app, words);
   try {
     std::vector<std::string> reversed(words.rbegin(), words.rend() - 1);  // as CLI11 takes them

@@ -5,7 +5,7 @@ import re
 import subprocess
 import unittest
 
-from program import BAD_INPUT, DONE, Folder, kvbench
+from program import BAD_INPUT, DONE, Folder, commands, kvbench
 
 BASH = """
 source "$1"
@@ -13,12 +13,6 @@ COMP_WORDS=("${@:2}") COMP_CWORD=$(($# - 2))
 _kvbench
 printf '%s\\n' "${COMPREPLY[@]}"
 """
-
-
-def commands():
-    text = kvbench("--help").stdout
-    return re.findall(r"^  ([a-z]+) ", text[text.index("Subcommands:"):text.index("Exit codes")],
-                      re.MULTILINE)
 
 
 def options_of(command):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -26,6 +27,12 @@ def kvbench(*arguments, cwd=None, **options):
     """Runs the program to its end; stdout and stderr as text."""
     return subprocess.run([PROGRAM, *map(str, arguments)], cwd=cwd, capture_output=True, text=True,
                           timeout=300, check=False, **options)
+
+
+def commands():
+    """The names of the program's commands."""
+    text = kvbench("--help").stdout
+    return re.findall(r"^  ([a-z]+) ", text[text.index("Subcommands:"):text.index("Exit codes")], re.MULTILINE)
 
 
 def strict_json(text):

@@ -120,21 +120,6 @@ TEST_CASE("a row of the prompt is answered as if there were no prompt, whatever 
   }
 }
 
-TEST_CASE("the page of sweeps names the algorithms that answer rows of the prompt, and no others") {
-  const char* source = std::getenv("KVBENCH_SOURCE");
-  std::ifstream in((source != nullptr ? source : KVBENCH_SOURCE_DIR) +
-                   std::string("/configs/README.md"));
-  const std::string text(std::istreambuf_iterator<char>(in), {});
-  const std::size_t begin = text.find("as in a sparse prefill");
-  REQUIRE(begin != std::string::npos);
-  const std::string part = text.substr(begin, text.find("answer them", begin) - begin);
-  for (const AlgorithmDescription& algorithm : all_algorithms()) {
-    CAPTURE(algorithm.id);
-    const bool is_named = part.find('`' + algorithm.id + '`') != std::string::npos;
-    CHECK(is_named == algorithm.answers_prompt_rows);
-  }
-}
-
 TEST_CASE("answers that depend on the prompt's end differ from those without a prompt") {
   const auto owned = make_stream(repeating(kSpecs.front(), kPrompt));
   for (const auto& [id, given] :

@@ -109,32 +109,6 @@ TEST_CASE("an algorithm that keeps values of its own making says so") {
   CHECK(making.size() > 4);
 }
 
-TEST_CASE("pages name every algorithm that keeps all tokens") {
-  const char* source = std::getenv("KVBENCH_SOURCE");
-  const std::string root = source != nullptr ? source : KVBENCH_SOURCE_DIR;
-  const auto page = [&](const std::string& name, const std::string& from, const std::string& to) {
-    std::ifstream in(root + name);
-    const std::string text(std::istreambuf_iterator<char>(in), {});
-    const std::size_t begin = text.find(from);
-    REQUIRE(begin != std::string::npos);
-    return text.substr(begin, text.find(to, begin) - begin);
-  };
-  const std::string results = page("/configs/RESULTS.md", "## Traffic", "save traffic");
-  const std::string caches = page("/data/README.md", "drop no token for good", "declare");
-  for (const Subject& subject : subjects()) {
-    for (const Point& point : subject.row->points) {
-      const Params params = params_for(*subject.algorithm, point.given);
-      if (!subject.algorithm->never_evicts(params)) continue;
-      const std::string& id = subject.algorithm->id;
-      CAPTURE(id);
-      CHECK(caches.find(id) != std::string::npos);
-      // dilated_window chooses by position, h2o evicts but for its released form.
-      if (id == "dilated_window" || id == "h2o") continue;
-      CHECK(results.find('`' + id + '`') != std::string::npos);
-    }
-  }
-}
-
 TEST_CASE("every algorithm that can be stored is, on arrival, late and in groups") {
   const auto owned = make_stream({.tokens = 60,
                                   .d = 8,

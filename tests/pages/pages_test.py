@@ -17,8 +17,6 @@ from workflow_test import replayed
 OTHER = {"json", "bibtex", "cmake", "text", "py", "yaml", "bash"}  # bash: run by tests/launchers
 STARTS = re.compile(r"^(\./|build/|kvbench |kvplot |\.venv|\w+/\S*\.sh\b|python|pip |cmake |ctest |sbatch |configs/)",
                     re.MULTILINE)
-COMMANDS = ("run", "plan", "merge", "inspect", "validate", "synth", "list", "export", "check",
-            "compare", "verify", "schema", "completion")
 
 
 def pages():
@@ -68,8 +66,9 @@ class Pages(unittest.TestCase):
         shutil.copytree(replayed() / "errors", cls.read / "errors")
         said, code = sandbox.session(cls.read, sandbox.READ)
         assert code == 0, said
+        listed = sandbox.session(cls.read, "kvbench --help")[0].split("Subcommands:")[1].split("Exit codes")[0]
         cls.help = {command: sandbox.session(cls.read, f"kvbench {command} --help")[0]
-                    for command in COMMANDS}
+                    for command in re.findall(r"^  ([a-z]+) ", listed, re.MULTILINE)}
 
     def run_in_a_copy(self, name, script):
         """Where a page lives in the checkout its stand-ins are the same: only what it writes differs."""
@@ -92,9 +91,8 @@ class Pages(unittest.TestCase):
                               "plots/README.md", "plots/FINDINGS.md"}, set(run))
 
     def test_every_example_of_help(self):
-        self.assertEqual(set(re.findall(r"^  ([a-z]+) ", sandbox.session(
-            self.read, "kvbench --help")[0], re.MULTILINE)) & set(COMMANDS), set(COMMANDS))
-        for command in COMMANDS:
+        self.assertGreater(len(self.help), 10)
+        for command in self.help:
             with self.subTest(command):
                 examples = re.findall(r"^  (\S.*)$", self.help[command].split("Examples:")[1],
                                       re.MULTILINE)
@@ -112,7 +110,7 @@ class Pages(unittest.TestCase):
                     continue
                 with self.subTest(f"{page}: {words}"):
                     found += 1
-                    self.assertIn(command, (*COMMANDS, "help"))
+                    self.assertIn(command, (*self.help, "help"))
                     for option in re.findall(r"--[a-z-]+", " ".join(rest)):
                         self.assertRegex(self.help[command], rf"(?m)[ ,]{option}\b")
         self.assertGreater(found, 20)

@@ -7,6 +7,7 @@ import math
 import re
 import unittest
 
+from known_methods import in_sweeps, without
 from prose import Prose, FINDINGS, GALLERY, NUMBERS, ROOT, TEXTS, by, plain, span, table
 
 
@@ -449,11 +450,10 @@ class Findings(Prose):
     def test_the_field_has_every_method_but_those_that_are_named(self):
         """exact and uniform are what the others are compared with; double sparsity is loki's other
         basis; the shipped dump has no pass that kvzip reads."""
-        look = (ROOT / "plots/kvplot/looks.py").read_text(encoding="utf-8")
-        known = set(re.findall(r'^    "(\w+)": \("#', look, re.MULTILINE))
         rows = [row for row in table("results/figures/field.csv", "--columns at") if row["kind"] != "bits"]
         named = {row["method"].split(",")[0] for row in rows} - {"double sparsity"}
-        self.assertEqual(known - named - {"exact", "uniform"}, {"dilated_window", "given", "kvzip"})
+        self.assertEqual(in_sweeps(ROOT / "configs/field.json"), named | {"exact", "uniform"})
+        self.assertEqual(set(without("field")), {"dilated_window", "given", "kvzip"})
         self.stands("Every method of the program but dilated_window and kvzip, at 0.1, 0.2 and 0.35")
 
     def test_a_number_that_a_table_does_not_give_is_found(self):

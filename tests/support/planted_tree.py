@@ -23,9 +23,8 @@ class PlantedTree:
         source = Path(source)
 
         def left_out(folder, names):
-            """What is built, and dumps."""
-            return {name for name in names if name == "__pycache__" or name.endswith(".h5")
-                    or (Path(folder) == source and BUILT.fullmatch(name))}
+            """What is built."""
+            return {name for name in names if name == "__pycache__" or (Path(folder) == source and BUILT.fullmatch(name))}
 
         shutil.rmtree(self.root, ignore_errors=True)
         shutil.copytree(source, self.root, ignore=left_out, symlinks=True)
