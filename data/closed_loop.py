@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from command import INTERRUPTED, MODEL_PACKAGES, exit_code, needed, note, refuse
-from model_options import add_model_options, option_faults
+from export.model_options import add_model_options, option_faults
 
 
 def parser() -> argparse.ArgumentParser:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     with needed(
         f"a closed loop needs the Python package kvbench (pip install .) and {MODEL_PACKAGES}"
     ):
-        import loop_run  # with torch and kvbench, which options and --help do without
+        from loop import loop_run  # with torch and kvbench, which options and --help do without
     loop_run.run(args)
 
 

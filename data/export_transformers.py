@@ -19,8 +19,8 @@ from pathlib import Path
 from command import MODEL_PACKAGES, exit_code, needed, packages, refuse
 
 with packages("export_transformers.py", ".venv-model"):
-    from dump_file import STORED
-    from model_options import add_model_options, option_faults
+    from export.model_options import add_model_options, option_faults
+    from format.dump_file import STORED
 
 
 def parser() -> argparse.ArgumentParser:
@@ -119,7 +119,7 @@ def check_options(args: argparse.Namespace) -> None:
 def export(args: argparse.Namespace) -> None:
     check_options(args)
     with needed(MODEL_PACKAGES):
-        import model_export  # with torch, which options and --help do without
+        from export import model_export  # with torch, which options and --help do without
     model_export.export(args)
 
 

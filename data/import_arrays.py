@@ -26,8 +26,18 @@ from command import exit_code, note, packages
 with packages("import_arrays.py"):
     import h5py
     import numpy as np
-    from array_files import open_arrays
-    from array_layouts import (
+    from fault import Fault
+    from format.dump_file import (
+        CHUNK_ROWS,
+        FORMAT,
+        Difference,
+        LayerWriter,
+        Shape,
+        is_of_second_format,
+        layer_differences,
+    )
+    from importer.array_files import open_arrays
+    from importer.array_layouts import (
         Found,
         Held,
         Tensors,
@@ -40,18 +50,8 @@ with packages("import_arrays.py"):
         stored_type,
         tokens_of,
     )
-    from dump_file import (
-        CHUNK_ROWS,
-        FORMAT,
-        Difference,
-        LayerWriter,
-        Shape,
-        is_of_second_format,
-        layer_differences,
-    )
-    from fault import Fault
-    from import_options import parser as options
-    from layer_facts import Facts, Said, check_layers
+    from importer.import_options import parser as options
+    from importer.layer_facts import Facts, Said, check_layers
 
 PROGRAM = "import_arrays.py"
 # Tensors above these sizes, in bytes, may not be compressed further, as the program has it.

@@ -28,13 +28,13 @@ from command import exit_code, note, packages
 with packages("kvpress_caches.py", ".venv-model"):
     import h5py
     import numpy as np
-    from cache_file import Head, KeptRows, Origin, write_caches
-    from dump_file import SECOND_FORMAT, Fault, kv_group
-    from kvpress_presses import chain, load_kvpress, press_classes, press_of, refusal, wraps
+    from format.cache_file import Head, KeptRows, Origin, write_caches
+    from format.dump_file import SECOND_FORMAT, Fault, kv_group
+    from presses.kvpress_presses import chain, load_kvpress, press_classes, press_of, refusal, wraps
 
 if TYPE_CHECKING:
     import torch
-    from kvpress_module import Layer
+    from presses.kvpress_module import Layer
 
 PROGRAM = "kvpress_caches.py"
 
@@ -222,7 +222,7 @@ def heads_of(
 ) -> Iterator[tuple[Head, KeptRows]]:
     """What the press keeps of the dump, KV head by KV head."""
     import torch
-    from kvpress_module import read_layer
+    from presses.kvpress_module import read_layer
 
     torch.manual_seed(args.seed)
     for name in chosen(dump["sequences"], args.sequences, "--sequences"):

@@ -6,10 +6,10 @@
 Called by `data/dumps.sh`, which installs what this needs. One dump per model and text,
 FOLDER/<model>-<text>.h5: the text's first 2048 tokens, layers 0, 1, 4, the quarters and the last,
 queries of every row. Inputs are fetched into FOLDER/inputs and refused unless their hashes are
-those of dump_sources.py; FOLDER/dumps.json lists the hashes of inputs and outputs. A dump is
-refused unless it has the tokens of dump_reference.json and its norms to 0.1 %; whether it has the
-same bits is said, for they depend on the processor. What is there already stays; run it again to
-go on.
+those of texts/dump_sources.py; FOLDER/dumps.json lists the hashes of inputs and outputs. A dump is
+refused unless it has the tokens of texts/dump_reference.json and its norms to 0.1 %; whether it has
+the same bits is said, for they depend on the processor. What is there already stays; run it again
+to go on.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ with packages("make_dumps.py", ".venv-model"):
     import h5py
     import numpy
 
-from dump_sources import CHARACTERS, MODELS, TEXTS, TOKENS, Model, Text
+from texts.dump_sources import CHARACTERS, MODELS, TEXTS, TOKENS, Model, Text
 
-REFERENCE = Path(__file__).with_name("dump_reference.json")
+REFERENCE = Path(__file__).parent / "texts/dump_reference.json"
 # Roundings of another processor move whole tensors by up to 7e-4 (README.md), their norms by less;
 # another text is seen by its tokens.
 NORM_TOLERANCE = 1e-3

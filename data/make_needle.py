@@ -27,9 +27,9 @@ from command import MODEL_PACKAGES, exit_code, needed, packages, refuse
 with packages("make_needle.py"):
     import h5py
     import numpy as np
-    from dump_file import kv_group
-    from evidence import read_evidence
     from fault import Fault
+    from format.dump_file import kv_group
+    from format.evidence import read_evidence
 
 SENTENCE_ENDS = (".", "!", "?", "\n")
 
@@ -91,7 +91,7 @@ def made(parts: Parts, tokens: int, depth: float, decode: Callable[[list[int]], 
 
 def tokenized(args: argparse.Namespace) -> tuple[Parts, Callable[[list[int]], str]]:
     with needed(MODEL_PACKAGES):
-        from token_sequences import tokenizer_of
+        from export.token_sequences import tokenizer_of
     tokenizer = tokenizer_of(args.model)
 
     def ids_of(text: str) -> list[int]:

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
-import attention_capture
-import attention_mask
-import sequence_recorder
-from dump_file import decode, differences, element_type
+from export import attention_capture
+from export import attention_mask
+from export import sequence_recorder
+from format.dump_file import decode, differences, element_type
 from exported import PLAIN_SWEEP, TOKENS, Folder
 
 HEADS = 12

@@ -13,7 +13,7 @@ import tokenizers
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-import model_export
+from export import model_export
 from exported import PLAIN_SWEEP, TOKENS, Folder, kvbench, layer
 from tiny_models import VOCABULARY
 
@@ -35,7 +35,7 @@ class Pieces(Folder):
 
     def test_attention_is_computed_in_blocks_of_rows(self):
         whole = self.exported(self.model("gemma2"), out="whole.h5")
-        with mock.patch("attention_capture.BLOCK_ELEMENTS", 4 * TOKENS * 7):
+        with mock.patch("export.attention_capture.BLOCK_ELEMENTS", 4 * TOKENS * 7):
             blocks = self.exported(self.model("gemma2"), out="blocks.h5")
         np.testing.assert_allclose(layer(blocks, 1)[1]["out"], layer(whole, 1)[1]["out"],
                                    rtol=1e-3, atol=1e-4)

@@ -13,9 +13,9 @@ from unittest import mock
 import h5py
 import numpy
 
-import dump_sources
+from texts import dump_sources
 import make_dumps
-from dump_file import Fault
+from format.dump_file import Fault
 
 TEXT = dump_sources.Text(name="t", package="p", path="./t.gz", begin="BEGIN", sha256="", kind="k",
                          licence="l")

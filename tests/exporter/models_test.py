@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.models.llama import modeling_llama
 
-from dump_file import differences
+from format.dump_file import differences
 from exported import PLAIN_SWEEP, ROPE_SWEEP, TOKENS, Folder, layer
 
 

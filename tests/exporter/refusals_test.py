@@ -11,9 +11,9 @@ from transformers import AutoModelForCausalLM
 from transformers.models.bloom import modeling_bloom
 from transformers.models.llama import modeling_llama
 
-import attention_capture
-from attention_capture import Mask, mask_of
-from dump_file import Fault
+from export import attention_capture
+from export.attention_capture import Mask, mask_of
+from format.dump_file import Fault
 from exported import Folder
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import repeat_pass
+from export import repeat_pass
 import tiny_models
 from exported import TOKENS, Folder
 
@@ -113,7 +113,7 @@ class Passes(Folder):
         def of_another_text(model, prompt, *others):
             own(model, prompt[::-1].copy(), *others)
 
-        with mock.patch("model_export.repeat_prompt", of_another_text):
+        with mock.patch("export.model_export.repeat_prompt", of_another_text):
             self.assert_refused(
                 self.export(self.repeating(), "--repeat", "--prompt-tokens", PROMPT),
                 "repeating the prompt", "keys of the prompt that differ")

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import tiny_models
-from dump_file import differences
+from format.dump_file import differences
 from exported import PLAIN_SWEEP, Folder
 
 OWNERS = {3: 1, 4: 2}  # of the tiny Gemma 3n, by its configuration

@@ -14,10 +14,10 @@ from unittest import mock
 import torch
 import transformers
 
-import attention_capture
-import inner_attention
-import transformers_version
-from dump_file import Fault
+from export import attention_capture
+from export import inner_attention
+from export import transformers_version
+from format.dump_file import Fault
 from exported import SOURCE, Folder
 
 DATA = SOURCE / "data"
@@ -128,7 +128,7 @@ class Fits(Folder):
 class OnePlace(unittest.TestCase):
     def programs(self) -> dict[str, str]:
         """Those that export or decode; kvpress_*.py know kvpress's models."""
-        return {path.name: path.read_text() for path in DATA.glob("*.py")
+        return {path.name: path.read_text() for path in DATA.rglob("*.py")
                 if not path.name.startswith("kvpress")}
 
     def found(self, programs: dict[str, str]) -> list[str]:

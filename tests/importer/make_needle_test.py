@@ -13,7 +13,7 @@ from pathlib import Path
 import h5py
 
 import make_needle
-from dump_file import Fault
+from format.dump_file import Fault
 
 PROGRAM = os.environ["KVBENCH_PROGRAM"]
 # A token is a character.

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
-import loop_answers
-import loop_caches
-from attention_capture import Call
+from loop import loop_answers
+from loop import loop_caches
+from export.attention_capture import Call
 from looped import IDS, PROMPT, Folder, Live, Read, Replayed, apart
-from loop_caches import Unsuitable
-from loop_settings import obstacle
+from loop.loop_caches import Unsuitable
+from loop.loop_settings import obstacle
 
 # Rounding in float32 of two layers' logits; a wrong token moves them by more than 0.01.
 ROUNDING, WRONG = 1e-4, 1e-2

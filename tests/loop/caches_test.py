@@ -10,7 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from loop_caches import HeadReads, Span, Unsuitable, head_reads
+from loop.loop_caches import HeadReads, Span, Unsuitable, head_reads
 
 P, N = 4, 7
 K, V = np.arange(8.0).reshape(4, 2), 10 + np.arange(12.0).reshape(4, 3)

@@ -10,8 +10,8 @@ import torch
 import transformers
 
 import kvpress_caches
-import kvpress_presses
-import loop_caches
+from presses import kvpress_presses
+from loop import loop_caches
 from answers_test import ROUNDING, WRONG, shifted
 from looped import IDS, PROMPT, TOKENS, Folder, Live, Read, Replayed, apart, tiny_models
 

@@ -16,7 +16,7 @@ import gguf
 import numpy as np
 from cyllama.llama import llama_cpp
 
-import loop_answers
+from loop import loop_answers
 
 TYPES = {"float": gguf.GGMLQuantizationType.F32, "q8_0": gguf.GGMLQuantizationType.Q8_0,
          "q4_0": gguf.GGMLQuantizationType.Q4_0}

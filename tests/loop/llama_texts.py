@@ -22,7 +22,7 @@ import torch
 import closed_loop
 from llama_cache import LlamaCpp, as_llama_cpp, order_of_channels
 from llama_test import CASES, stored
-from loop_statistics import compared, mean_of
+from loop.loop_statistics import compared, mean_of
 
 PROMPT = 0.75
 

@@ -18,11 +18,11 @@ import torch
 import transformers
 
 import closed_loop
-import loop_run
-import loop_settings
+from loop import loop_run
+from loop import loop_settings
 import tiny_models
-from loop_answers import Live, Replayed, Whole
-from loop_caches import CacheFiles
+from loop.loop_answers import Live, Replayed, Whole
+from loop.loop_caches import CacheFiles
 
 SOURCE = Path(__file__).resolve().parents[2]
 transformers.logging.set_verbosity_error()

@@ -8,7 +8,7 @@ import unittest
 import numpy as np
 import torch
 
-from loop_statistics import Rows, compared, standard_error, summary
+from loop.loop_statistics import Rows, compared, standard_error, summary
 
 
 def logits(*rows: list[float]) -> torch.Tensor:

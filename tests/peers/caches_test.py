@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 import kvpress_caches
-import kvpress_presses
+from presses import kvpress_presses
 from compared import DUMP, GROUP, KV_HEADS, LAYERS, SEQUENCE, TOKENS, Folder, called, kept_tokens, tensors
-from kvpress_module import Layer, read_layer
+from presses.kvpress_module import Layer, read_layer
 
 kvpress = kvpress_presses.load_kvpress()
 

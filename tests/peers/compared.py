@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 
 import kvpress_caches
-from dump_file import decode, element_type
+from format.dump_file import decode, element_type
 
 SOURCE = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ["KVBENCH_PROGRAM"]

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import torch
 from compared import KV_HEADS, LAYERS, TOKENS, Folder, digits, errors, kept_tokens
-from kvpress_presses import REFUSED, load_kvpress
+from presses.kvpress_presses import REFUSED, load_kvpress
 
 PROMPT = TOKENS - 256
 DIGITS = 9  # as in kvpress_test.py

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import torch
 from compared import KV_HEADS, LAYERS, SEQUENCE, Folder, digits, tensors
-from kvpress_presses import load_kvpress
+from presses.kvpress_presses import load_kvpress
 
 PROMPT = 700
 TOKENS = 704

@@ -1,4 +1,4 @@
-"""The stand-ins of data/kvpress_module.py against real modules: what presses leave in the cache of
+"""The stand-ins of data/presses/kvpress_module.py against real modules: what presses leave in the cache of
 a model that runs is what kvpress_caches.py writes of that model's dump."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import kvpress_caches
-import kvpress_presses
+from presses import kvpress_presses
 from compared import Folder
 
 import export_transformers

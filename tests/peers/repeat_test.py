@@ -15,8 +15,8 @@ import torch
 import transformers
 
 import export_transformers
-import kvpress_presses
-import repeat_pass
+from presses import kvpress_presses
+from export import repeat_pass
 import tiny_models
 from compared import Folder
 

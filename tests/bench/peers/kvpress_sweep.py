@@ -17,8 +17,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import sweep_cells
-from kvpress_module import read_layer
-from kvpress_presses import load_kvpress, press_of
+from presses.kvpress_module import read_layer
+from presses.kvpress_presses import load_kvpress, press_of
 from sweep_cells import operator_norms
 
 PRESSES = {

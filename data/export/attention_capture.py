@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from attention_mask import Mask, mask_of
-from dump_file import TOLERANCE, Fault, Rope, Terms, exact_rows, relative_difference
-from inner_attention import INNER, INNER_TYPES, InnerAttention
-from known_arguments import refuse_unknown
-from transformers_version import unfit
+from format.dump_file import TOLERANCE, Fault, Rope, Terms, exact_rows, relative_difference
+
+from export.attention_mask import Mask, mask_of
+from export.inner_attention import INNER, INNER_TYPES, InnerAttention
+from export.known_arguments import refuse_unknown
+from export.transformers_version import unfit
 
 try:
     from transformers import (

@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from attention_capture import Call, has_latents, latent_parts
+
+from export.attention_capture import Call, has_latents, latent_parts
 
 
 class Latents:

@@ -7,8 +7,9 @@ import math
 from typing import Any
 
 import torch
-from attention_capture import Call, is_heard_by_interface, listening, most_heads, own_logits
-from dump_file import Fault
+from format.dump_file import Fault
+
+from export.attention_capture import Call, is_heard_by_interface, listening, most_heads, own_logits
 
 PROVEN_ROWS = 16
 # Logits of one layer's attention, all heads, in the model's own code.

@@ -1,7 +1,7 @@
 """Which transformers the exporter is tested with, and what is said of another that does not fit."""
 
 import transformers
-from dump_file import Fault
+from format.dump_file import Fault
 
 # Versions that the exporter's tests have passed with.
 TESTED = ("5.23.0", "5.24.0")

@@ -13,19 +13,20 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import attention_capture
 import h5py
 import numpy as np
 import torch
 import transformers
-from dump_file import FORMAT, TOLERANCE, Fault, Rope, differences, is_of_second_format
-from evidence import Evidence, read_evidence
-from repeat_pass import parts_of, refuse_to_repeat, repeat_prompt
-from rope_probe import find_ropes, refuse_pieces
-from sequence_recorder import Plan, Recorder, pieces_of, read_through
-from shared_keys import refuse_apart, shared_layers
-from token_sequences import Sequence, read_sequences, source, tokenizer_of
+from format.dump_file import FORMAT, TOLERANCE, Fault, Rope, differences, is_of_second_format
+from format.evidence import Evidence, read_evidence
 from transformers import AutoConfig, AutoModelForCausalLM
+
+from export import attention_capture
+from export.repeat_pass import parts_of, refuse_to_repeat, repeat_prompt
+from export.rope_probe import find_ropes, refuse_pieces
+from export.sequence_recorder import Plan, Recorder, pieces_of, read_through
+from export.shared_keys import refuse_apart, shared_layers
+from export.token_sequences import Sequence, read_sequences, source, tokenizer_of
 
 
 def query_rows(text: str) -> int | None:

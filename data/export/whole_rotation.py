@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from attention_capture import rotary_modules
+
+from export.attention_capture import rotary_modules
 
 
 @contextmanager

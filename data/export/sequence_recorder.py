@@ -10,7 +10,18 @@ from dataclasses import dataclass
 import h5py
 import numpy as np
 import torch
-from attention_capture import (
+from format.dump_file import (
+    TOLERANCE,
+    Fault,
+    LayerWriter,
+    Rope,
+    Shape,
+    Terms,
+    exact_rows,
+    relative_difference,
+)
+
+from export.attention_capture import (
     Call,
     Mask,
     declared_chunk,
@@ -26,22 +37,12 @@ from attention_capture import (
     softcap_of,
     whole_cache,
 )
-from attention_mask import slopes_of
-from dump_file import (
-    TOLERANCE,
-    Fault,
-    LayerWriter,
-    Rope,
-    Shape,
-    Terms,
-    exact_rows,
-    relative_difference,
-)
-from latent_attention import Latents, answer_over, expanded
-from layer_output import LayerOutputs, as_numpy, projection_by_head, wo_norms
-from own_attention import prove_first_tokens, prove_last_rows
-from shared_keys import KeyOwners
-from whole_rotation import whole_rotation
+from export.attention_mask import slopes_of
+from export.latent_attention import Latents, answer_over, expanded
+from export.layer_output import LayerOutputs, as_numpy, projection_by_head, wo_norms
+from export.own_attention import prove_first_tokens, prove_last_rows
+from export.shared_keys import KeyOwners
+from export.whole_rotation import whole_rotation
 
 
 @dataclass(frozen=True)

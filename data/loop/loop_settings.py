@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dump_file import Fault
-from loop_answers import Setting, Text
+from format.dump_file import Fault
+
+from loop.loop_answers import Setting, Text
 
 MEASURED = ("errors", "mass", "memory", "traffic")
 

@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import torch
-from dump_file import Fault, Rope, Terms, decode, element_type
+from format.dump_file import Fault, Rope, Terms, decode, element_type
 
 
 class Lacking(Fault, AttributeError):

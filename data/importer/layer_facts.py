@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from array_layouts import FACTS, Found, Held
-from dump_file import Rope, Terms
 from fault import Fault
-from import_options import ByLayer
+from format.dump_file import Rope, Terms
+
+from importer.array_layouts import FACTS, Found, Held
+from importer.import_options import ByLayer
 
 INTEGERS = ("sliding_window", "chunk", "value_in_key", "kv_layer", "kv_heads")
 # Facts whose value depends on the number of dimensions of a head.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from dump_file import decode, element_type
+from format.dump_file import decode, element_type
 
 
 class Unsuitable(Exception):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from attention_capture import Call, listening
-from dump_file import Fault
+from format.dump_file import Fault
+
+from export.attention_capture import Call, listening
 
 
 class KeyOwners:

@@ -12,7 +12,7 @@ import types
 from typing import Any
 
 from command import needed
-from dump_file import Fault
+from format.dump_file import Fault
 
 MODEL = "it runs the model again on the text, and a dump has no model"
 DECODING = "it acts while the model decodes; a cache file holds what a prompt leaves behind"

@@ -14,20 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import kvbench as kb
-import loop_settings
 import numpy as np
 import torch
 import transformers
-from attention_capture import decode_after, refuse_latents, refuse_to_decode
-from dump_file import Fault
-from loop_answers import Live, Replayed, Setting, Text, Whole
-from loop_caches import CacheFiles, Unsuitable
-from loop_journal import Journal
-from loop_statistics import compared, summary
-from model_export import export_of, layer_numbers, load_model, say
-from rope_probe import find_ropes, refuse_changing_rotation
-from shared_keys import refuse_shared, shared_layers
-from token_sequences import read_sequences
+from export.attention_capture import decode_after, refuse_latents, refuse_to_decode
+from export.model_export import export_of, layer_numbers, load_model, say
+from export.rope_probe import find_ropes, refuse_changing_rotation
+from export.shared_keys import refuse_shared, shared_layers
+from export.token_sequences import read_sequences
+from format.dump_file import Fault
+
+from loop import loop_settings
+from loop.loop_answers import Live, Replayed, Setting, Text, Whole
+from loop.loop_caches import CacheFiles, Unsuitable
+from loop.loop_journal import Journal
+from loop.loop_statistics import compared, summary
 
 KIND, SCHEMA_VERSION = "kvbench.closed_loop", "1.1.0"
 ONE_AT_A_TIME = "one-at-a-time"

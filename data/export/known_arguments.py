@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
-from dump_file import Fault
+from format.dump_file import Fault
 
 # A dump holds these: `sliding_window`, `logit_softcap` and `sinks` of its layers.
 HELD = ("sliding_window", "softcap", "s_aux")

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from dump_file import Fault
-from known_arguments import refuse_unknown
-from transformers_version import unfit
+from format.dump_file import Fault
+
+from export.known_arguments import refuse_unknown
+from export.transformers_version import unfit
 
 
 class _Heard(Exception):

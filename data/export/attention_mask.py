@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from dump_file import Fault
+from format.dump_file import Fault
 
 
 @dataclass(frozen=True)

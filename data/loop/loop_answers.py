@@ -10,10 +10,11 @@ from typing import Any
 import kvbench as kb
 import numpy as np
 import torch
-from attention_capture import Call
-from dump_file import TOLERANCE, Fault
-from layer_output import wo_norms
-from loop_caches import CacheFiles, HeadReads, Span, Unsuitable
+from export.attention_capture import Call
+from export.layer_output import wo_norms
+from format.dump_file import TOLERANCE, Fault
+
+from loop.loop_caches import CacheFiles, HeadReads, Span, Unsuitable
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from array_files import BITS, SUFFIXES
-from dump_file import STORED, TOLERANCE
+from format.dump_file import STORED, TOLERANCE
+
+from importer.array_files import BITS, SUFFIXES
 
 MOST_LAYERS = 1024  # of a sequence, as the program has it
 LARGEST_LAYER = 2**31 - 2

@@ -11,9 +11,16 @@ from contextlib import nullcontext
 
 import numpy as np
 import torch
-from attention_capture import Call, listening, position_arguments, rotary_modules, rotations_of
-from dump_file import Fault, Rope
-from whole_rotation import whole_rotation
+from format.dump_file import Fault, Rope
+
+from export.attention_capture import (
+    Call,
+    listening,
+    position_arguments,
+    rotary_modules,
+    rotations_of,
+)
+from export.whole_rotation import whole_rotation
 
 PROBED = 16
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from attention_capture import (
+from format.dump_file import TOLERANCE, Fault, relative_difference
+
+from export.attention_capture import (
     PROJECTIONS,
     Call,
     layer_of,
@@ -18,8 +20,7 @@ from attention_capture import (
     projection_of,
     projection_weight,
 )
-from dump_file import TOLERANCE, Fault, relative_difference
-from latent_attention import value_maps
+from export.latent_attention import value_maps
 
 
 def projection_by_head(

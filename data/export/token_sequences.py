@@ -9,9 +9,10 @@ from typing import Any
 
 import h5py
 import numpy as np
-from attention_capture import most_positions
-from dump_file import Fault
+from format.dump_file import Fault
 from transformers import AutoTokenizer, PretrainedConfig
+
+from export.attention_capture import most_positions
 
 
 @dataclass(frozen=True)

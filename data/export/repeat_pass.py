@@ -14,7 +14,9 @@ from typing import Any
 import h5py
 import numpy as np
 import torch
-from attention_capture import (
+from format.dump_file import TOLERANCE, Fault, decode, element_type, relative_difference
+
+from export.attention_capture import (
     Call,
     cache_of,
     has_latents,
@@ -26,9 +28,8 @@ from attention_capture import (
     sinks_of,
     whole_cache,
 )
-from dump_file import TOLERANCE, Fault, decode, element_type, relative_difference
-from rope_probe import refuse_changing_rotation
-from sequence_recorder import Plan, Progress, Recorder, array_of, prove, rounded
+from export.rope_probe import refuse_changing_rotation
+from export.sequence_recorder import Plan, Progress, Recorder, array_of, prove, rounded
 
 REQUEST = "\n\nRepeat the previous context exactly."
 NEXT_REQUEST = "\n\nRepeat the part of the previous context exactly, starting with "

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from dump_file import Fault
+from format.dump_file import Fault
 
 
 class Journal:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from array_files import BITS, SMALL_FLOATS
 from fault import Fault
-from import_options import LARGEST_LAYER
+
+from importer.array_files import BITS, SMALL_FLOATS
+from importer.import_options import LARGEST_LAYER
 
 MOST_HEADS = 8192  # of a tensor, as the program has it
 Held = tuple[Mapping, str]  # a file and an array's name within it

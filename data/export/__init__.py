@@ -1,0 +1,1 @@
+"""The exporter: a transformers model's queries, keys and values."""

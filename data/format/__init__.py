@@ -1,0 +1,1 @@
+"""The files that a dump and a cache file are."""

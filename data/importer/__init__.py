@@ -1,0 +1,1 @@
+"""The importer: arrays of any program as a dump."""

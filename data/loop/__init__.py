@@ -1,0 +1,1 @@
+"""The closed loop: a model that decodes over compressed caches."""

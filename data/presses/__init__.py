@@ -1,0 +1,1 @@
+"""kvpress's classes on the tensors of a dump."""
