@@ -1,7 +1,7 @@
 """What a person does with the report, done in a headless chromium: search, click, hover, keys, download.
 
-Usage: report_browser_test.py KVBENCH. Exits 77, with the reason, where there is no chromium (Debian:
-chromium-headless-shell), no D3 (Debian: node-d3) or a Python package is missing.
+Usage: report_browser_test.py KVBENCH. Exits 77, with the reason, where there is no chromium, chromium-driver or
+python3-selenium, no D3 (Debian: node-d3) or a Python package is missing.
 """
 
 import csv
@@ -31,8 +31,8 @@ except (ImportError, ResultsError) as error:
 import browser
 from made_results import cell, document
 
-if browser.PROGRAM is None:
-    print("skipped: no headless chromium (Debian: chromium-headless-shell)")
+if browser.MISSING:
+    print(f"skipped: {browser.MISSING}")
     sys.exit(77)
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,5 +1,5 @@
 """The site: every link and anchor of it, a page of every algorithm with what the registry and its file say,
-nothing taken from elsewhere; and, in a headless chromium where there is one, the menu and the search as a
+nothing taken from elsewhere; and, in a headless chromium where it can be driven, the menu and the search as a
 person uses them. Exits 77 where mkdocs or what kvplot needs is missing."""
 
 import functools
@@ -218,7 +218,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-@unittest.skipUnless(browser.PROGRAM, "SKIPPED: no headless chromium: nobody clicks and searches")
+@unittest.skipIf(browser.MISSING, f"SKIPPED: {browser.MISSING}: nobody clicks and searches")
 class Used(Built):
     @classmethod
     def setUpClass(cls):
