@@ -27,7 +27,7 @@ try:
     from kvplot.__main__ import main
     from kvplot.report import is_unused
     from kvplot.report.d3 import d3
-    from kvplot.report.page import page
+    from kvplot.report.page import ASSETS, page
     from kvplot.results import Results
     d3()
 except (ImportError, ResultsError) as error:
@@ -41,6 +41,51 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = None
 VOID = {"meta", "img", "br", "link", "input"}
 PIECES = ("data", "library", "script")  # the script elements, in their order
+
+
+def module_names(text):
+    """What a module exports, and what it imports: {module: names}."""
+    exported = set()
+    for function, constants in re.findall(r"^export (?:(?:async )?function (\w+)|(?:const|let)( .*))", text, re.M):
+        exported |= {function} - {""} | set(re.findall(r"(?:^|,) (\w+) =", constants))
+    imported = {name: set(re.findall(r"\w+", names))
+                for names, name in re.findall(r'^import (?:\{([^}]*)\} from )?"\./(\w+)\.js";$', text, re.M)}
+    return exported, imported
+
+
+class Modules(unittest.TestCase):
+    """The page's script is joined of modules: without this they could use names that they do not import."""
+
+    def setUp(self):
+        self.texts = {path.stem: path.read_text(encoding="utf-8") for path in ASSETS.glob("*.js")}
+        self.names = {name: module_names(text) for name, text in self.texts.items()}
+        self.exported = {each: name for name, (exported, _) in self.names.items() for each in exported}
+
+    def used(self, name):
+        """Names of other modules in the code of a module, without imports, comments, strings and members."""
+        code = re.sub(r"^import [^;]*;$", "", self.texts[name], flags=re.M)
+        code = re.sub(r"//[^\n]*", "", re.sub(r'"(?:\\.|[^"\\\n])*"', '""', code))
+        words = set(re.findall(r"(?<![\w.$])(\w+)\b(?!\s*:)|(?<=\.\.\.)(\w+)|\? *(\w+) *:", code))
+        return {each for found in words for each in found if self.exported.get(each, name) != name}
+
+    def test_a_module_imports_what_it_uses_and_no_more(self):
+        self.assertGreater(len(self.exported), 60)
+        for name, (_, imported) in self.names.items():
+            with self.subTest(name):
+                for other, names in imported.items():
+                    self.assertLessEqual(names, self.names[other][0], other)
+                self.assertEqual(set().union(*imported.values()), self.used(name))
+
+    def test_a_module_exports_what_another_imports(self):
+        imported = set().union(*(names for _, others in self.names.values() for names in others.values()))
+        self.assertEqual(set(self.exported), imported)
+
+    def test_there_is_no_circle(self):
+        left = {name: set(imported) for name, (_, imported) in self.names.items()}
+        while ready := [name for name, others in left.items() if not others & left.keys()]:
+            for name in ready:
+                del left[name]
+        self.assertEqual(left, {})
 
 
 class Page(HTMLParser):

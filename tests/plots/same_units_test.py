@@ -26,6 +26,7 @@ try:
     from kvplot import Results
     from kvplot.__main__ import main
     from kvplot.report.d3 import DEBIAN
+    from kvplot.report.page import script as joined
     from kvplot.results import mean_over_units
     from kvplot.statistics import mean_interval, summarised
 except ImportError as error:
@@ -37,16 +38,14 @@ from made_results import cell, document, mixed
 
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 SAID = "Over 2 of 6 KV heads: those that every method has. quest has 2 of 6 KV heads."
-PAGE = Path(kvplot.__file__).parent / "report/page"
 # Prints means of the page's script: its numbers, without what draws.
 SCRIPT = """
 const fs = require("fs"), vm = require("vm");
-const [page, folder, d3, asked] = process.argv.slice(2);
+const [page, source, d3, asked] = process.argv.slice(2);
 const data = /<script type="application\\/json" id="data">([\\s\\S]*?)<\\/script>/.exec(fs.readFileSync(page, "utf8"))[1];
-const source = ["data", "means", "rows"].map((name) => fs.readFileSync(`${folder}/${name}.js`, "utf8")).join("\\n");
 const context = { document: { getElementById: () => ({ textContent: data }) }, d3: require(d3), out: null,
                   atob: (text) => Buffer.from(text, "base64").toString("latin1") };
-vm.runInNewContext(`"use strict";\\n${source}\\nout = { meansOf, sameUnits, narrower, VIEWS, DATA };`, context);
+vm.runInNewContext(`${fs.readFileSync(source)}\\nout = { meansOf, sameUnits, narrower, VIEWS, DATA };`, context);
 const { meansOf, sameUnits, narrower, VIEWS, DATA } = context.out, metric = "errors.relative_l2.mean";
 const { hidden, ...more } = JSON.parse(asked);
 const choice = { metric, against: "memory.fraction", layer: null, head: null, sequence: null, ...more, hidden: new Set(hidden) };
@@ -236,7 +235,9 @@ class SameUnits(unittest.TestCase):
         with contextlib.redirect_stdout(io.StringIO()):
             self.assertEqual(main(["report", str(path), "--no-figures", "-o", str(out)]), 0)
         script.write_text(SCRIPT)
-        done = subprocess.run([node, script, out, PAGE, DEBIAN, json.dumps({"hidden": [], **asked})], capture_output=True,
+        source = self.folder / "rows.js"
+        source.write_text(joined("rows"), encoding="utf-8")
+        done = subprocess.run([node, script, out, source, DEBIAN, json.dumps({"hidden": [], **asked})], capture_output=True,
                               text=True, check=False)
         self.assertEqual(done.stderr, "")
         return json.loads(done.stdout)

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
@@ -16,8 +17,8 @@ from kvplot.report.verdicts import comparison_payload
 from kvplot.results import Entry, Results
 
 ASSETS = Path(__file__).parent / "page"
-# In the order in which they are joined: each uses what stands before it, and functions of all.
-SCRIPTS = ("data", "means", "rows", "state", "marks", "scatter", "heat", "table", "out", "main")
+# A module's line that names what it uses of another.
+IMPORT = re.compile(r'^import (?:\{[^}]*\} from )?"\./(\w+)\.js";\n', re.M)
 
 
 def page(
@@ -28,14 +29,14 @@ def page(
     figures: bool = True,
 ) -> str:
     """The whole page; nothing in it is loaded from elsewhere."""
-    style, library, script = _asset("page.css"), f"/*\n{LICENCE}\n*/\n{d3()}", _script()
+    style, library, code = _asset("page.css"), f"/*\n{LICENCE}\n*/\n{d3()}", script()
     title = " and ".join(dict.fromkeys(results.document["name"] for results in every))
     parts = {
-        "policy": _policy(style, [library, script]),
+        "policy": _policy(style, [library, code]),
         "title": escape(title),
         "style": style,
         "library": library,
-        "script": script,
+        "script": code,
         "counts": "".join(sections.counts(results, name) for name, results in _named(every)),
         "verdicts": (verdict_sections.compared(comparison) if comparison else _no_verdicts(every))
         + (verdict_sections.checked(check) if check else ""),
@@ -119,8 +120,20 @@ def _asset(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")
 
 
-def _script() -> str:
-    return '"use strict";\n' + "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+def script(name: str = "main") -> str:
+    """A module of the page and those that it imports, each before those that use it, as one script.
+    A page that is opened as a file cannot import."""
+    joined: dict[str, str] = {}
+
+    def join(name: str) -> None:
+        text = _asset(f"{name}.js")
+        for other in IMPORT.findall(text):
+            if other not in joined:
+                join(other)
+        joined[name] = re.sub("^export ", "", IMPORT.sub("", text), flags=re.M)
+
+    join(name)
+    return '"use strict";\n' + "\n".join(joined.values())
 
 
 def _embedded(data: Entry) -> str:

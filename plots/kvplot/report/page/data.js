@@ -1,7 +1,8 @@
 // The embedded data, decoded: cells of all results in one run of columns.
 
-const STATUS = ["ok", "failed", "skipped"];
-const DATA = JSON.parse(document.getElementById("data").textContent);
+export const STATUS = ["ok", "failed", "skipped"];
+export const DATA = JSON.parse(document.getElementById("data").textContent);
+export const S = DATA.settings.length;
 
 function bytesOf(text) {
   const raw = atob(text), bytes = new Uint8Array(raw.length);
@@ -66,7 +67,6 @@ function decoded(data) {
   });
   for (const path of data.weighted) cells.weights[path] = floats(parts.map((part) => columnOf(part.weights[path])));
   // A row of the settings' view is a result and a setting.
-  const S = data.settings.length;
   cells.row = cells.setting.map((setting, cell) => cells.result[cell] * S + setting);
   cells.rowUnit = grouped(cells.row, cells.unit, data.units.length);
   const seeds = Math.max(...parts.map((part) => part.seeds.length), 1);
@@ -74,10 +74,10 @@ function decoded(data) {
   return cells;
 }
 
-const CELLS = decoded(DATA);
+export const CELLS = decoded(DATA);
 const IDS = DATA.results.map((part) => part.id.hex === undefined ? null : bytesOf(part.id.hex));
 
-function idOf(cell) {
+export function idOf(cell) {
   const r = CELLS.result[cell], place = cell - CELLS.starts[r];
   if (!IDS[r]) return DATA.results[r].id.words[place];
   let text = "";
@@ -86,7 +86,7 @@ function idOf(cell) {
 }
 
 // The command that repeats cells of one result: all of them if one run can.
-function commandOf(cells) {
+export function commandOf(cells) {
   if (!cells.length) return "";
   const parts = DATA.results[CELLS.result[cells[0]]].commands;
   const first = parts[CELLS.command[cells[0]]];
@@ -95,9 +95,9 @@ function commandOf(cells) {
   return first[0] + same.map(idOf).join(" --only ") + first[1].replace("repro/@", `repro/${idOf(same[0]).slice(0, 8)}`);
 }
 
-const seedOf = (cell) => DATA.results[CELLS.result[cell]].seeds[CELLS.seed[cell]];
-const reasonOf = (cell) => DATA.results[CELLS.result[cell]].reasons[CELLS.reason[cell]];
-const resultName = (r) => DATA.results.length > 1 ? "AB"[r] : "";
+export const seedOf = (cell) => DATA.results[CELLS.result[cell]].seeds[CELLS.seed[cell]];
+export const reasonOf = (cell) => DATA.results[CELLS.result[cell]].reasons[CELLS.reason[cell]];
+export const resultName = (r) => DATA.results.length > 1 ? "AB"[r] : "";
 
 const textOf = (value) => typeof value === "string" ? value : JSON.stringify(value);
 
@@ -124,11 +124,11 @@ function describeSettings(settings) {
   });
 }
 
-const DESCRIBED = describeSettings(DATA.settings);
-const LABELS = [...new Set(DATA.settings.map((setting) => setting.label))].sort();
+export const DESCRIBED = describeSettings(DATA.settings);
+export const LABELS = [...new Set(DATA.settings.map((setting) => setting.label))].sort();
 
 // "errors.relative_l2.mean" as "relative l2, mean".
-function wordsOf(path) {
+export function wordsOf(path) {
   const parts = path.split(".");
   if (parts[0] === "params") return parts.slice(1).join(".");
   if (parts[0] === "errors") parts.shift();

@@ -1,5 +1,13 @@
 // One setting by layer and KV head: a map whose fields choose a layer and head.
 
+import { DATA, DESCRIBED, resultName, S, wordsOf } from "./data.js";
+import { headMeans } from "./means.js";
+import { shortNumber, VIEWS } from "./rows.js";
+import { choose, element, make, OF_UNITS, state } from "./state.js";
+import { markIcon } from "./marks.js";
+import { ROUNDING } from "./scatter.js";
+import { list } from "./table.js";
+
 const heatColour = d3.scaleLinear().domain([0, 0.5, 1]).range(DATA.heat).clamp(true);
 
 // The chosen setting, else the first of the table that is not exact to rounding.
@@ -9,7 +17,7 @@ function heatSetting(ids) {
   return id === undefined ? null : view.settingOf(id);
 }
 
-function drawHeat(ids) {
+export function drawHeat(ids) {
   const box = element("heat"), setting = heatSetting(ids);
   box.replaceChildren();
   if (setting === null || OF_UNITS.layer.length * OF_UNITS.head.length < 2) return;

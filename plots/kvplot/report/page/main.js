@@ -1,4 +1,14 @@
-// Draws everything from the state; the legend, notes and words about a point.
+// Draws everything from the state; the legend and notes.
+
+import { DATA, DESCRIBED, LABELS, wordsOf } from "./data.js";
+import { capital, meansOf, narrower, sameUnits } from "./means.js";
+import { choose, element, fillControls, fresh, listenToControls, make, METRICS, readAddress, showControls, state,
+  whenChosen } from "./state.js";
+import { dark, markIcon, paintOnPaper, stamps } from "./marks.js";
+import { drawScatter, plot, pointAt, points, ROUNDING, scene } from "./scatter.js";
+import { drawHeat } from "./heat.js";
+import { chooseRow, drawColumnChoice, drawTable, list, listed, PAGE, PRINTED, table } from "./table.js";
+import "./out.js";
 
 function drawLegend() {
   const legend = element("legend"), shown = LABELS.filter((label) => !state.hidden.has(label));
@@ -26,39 +36,6 @@ function drawLegend() {
   if (DATA.results.length > 1) legend.append(make("p", { class: "quiet" }, "A is filled, B is hollow"));
 }
 const focusLegend = (label) => element("legend").querySelector(`[data-label="${CSS.escape(label)}"]`)?.focus();
-
-// What is said of a row where it is pointed at: children of the hover box.
-function describe(id, result) {
-  const view = VIEWS[state.view], setting = view.settingOf(id), { label } = DATA.settings[setting];
-  const row = state.view === "pairs" ? result * S + id : id, name = resultName(result ?? 0);
-  const lines = [make("strong", {}, markIcon(label, DATA.results.length > 1 ? result : 0), ` ${name ? `${name}: ` : ""}${label}`),
-                 make("span", {}, DESCRIBED[setting].short || DESCRIBED[setting].all)];
-  const term = (words, text) => lines.push(make("span", {}, make("em", {}, `${words} `), text));
-  if (state.view === "cells") {
-    const unit = DATA.units[CELLS.unit[id]], seed = seedOf(id);
-    term("unit", `${textName(unit)}, layer ${unit.layer}, head ${unit.kv_head}${seed === null ? "" : `, seed ${seed}`}`);
-    term(wordsOf(state.metric), shortNumber(cellNumber(state.metric, id)));
-    term(wordsOf(state.against), shortNumber(cellNumber(state.against, id)));
-    lines.push(make("code", {}, commandOf([id])));
-    return lines;
-  }
-  const means = meansOf(state.metric, state), std = means.std[row];
-  term(wordsOf(state.metric), `${shortNumber(means.mean[row])}${std ? ` ± ${std.toPrecision(1)} over seeds` : ""}`);
-  if (means.over[row]) {
-    term("95 %", `${shortNumber(means.low[row])} to ${shortNumber(means.high[row])}, Student's t over ${means.over[row]}`);
-  }
-  term(wordsOf(state.against), shortNumber(meanOf(state.against, row, state)));
-  if (state.view === "pairs") {
-    const found = DATA.comparison?.verdicts[id]?.[state.metric];
-    term("B / A", shortNumber(means.mean[S + id] / means.mean[id]) + (found ? `, ${found[0]}` : ""));
-  }
-  const same = sameUnits(state.metric, state);
-  term("of", `${means.units[row]} units, ${means.cells[row]} cells${same.isLacking ? `; has ${same.has[row]} of ${same.every} units` : ""}`);
-  const cells = chosenCells(cellsOfRow(row), state);
-  lines.push(make("code", {}, commandOf(cells.slice(0, 1)) +
-    (cells.length > 1 ? ` (the first of ${cells.length} cells; column "command" has all)` : "")));
-  return lines;
-}
 
 function drawNotes() {
   const { x, y } = scene, without = listed.ids.length * (state.view === "pairs" ? 2 : 1) - points.count;
@@ -104,17 +81,22 @@ document.addEventListener("keydown", (event) => {
 });
 function onPaper(begins) {
   if (!METRICS.length) return;
-  printing = begins;
-  stamps.clear();
+  paintOnPaper(begins);
   drawScatter(listed.ids);
   drawTable(begins ? PRINTED : PAGE);
 }
+dark.addEventListener("change", () => {
+  stamps.clear();
+  draw();
+});
 window.addEventListener("beforeprint", () => onPaper(true));
 window.addEventListener("afterprint", () => onPaper(false));
 
 function start() {
   if (!METRICS.length) return;  // no cell finished: the still parts say why
   element("explore").hidden = false;
+  whenChosen(draw);
+  plot.addEventListener("choose", ({ detail }) => chooseRow(detail));
   fillControls();
   readAddress();
   showControls();

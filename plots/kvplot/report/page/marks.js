@@ -1,16 +1,18 @@
 // Marks of methods: kvplot's colour and marker of each algorithm; labels of one algorithm differ in the
 // line and in a hole, the second result is hollow.
 
+import { DATA } from "./data.js";
+
 const TAU = 2 * Math.PI;
 
 function polygon(count, turn, radius, inner = null) {
-  const points = [];
+  const corners = [];
   const steps = inner === null ? count : 2 * count;
   for (let i = 0; i < steps; i++) {
     const r = inner !== null && i % 2 ? inner : radius, angle = turn + TAU * i / steps;
-    points.push(`${(r * Math.sin(angle)).toFixed(2)},${(-r * Math.cos(angle)).toFixed(2)}`);
+    corners.push(`${(r * Math.sin(angle)).toFixed(2)},${(-r * Math.cos(angle)).toFixed(2)}`);
   }
-  return `M${points.join("L")}Z`;
+  return `M${corners.join("L")}Z`;
 }
 
 function plus(r, turn) {
@@ -36,10 +38,10 @@ const MARKERS = {
   X: (r) => plus(1.15 * r, TAU / 8),
   "*": (r) => polygon(5, 0, 1.5 * r, 0.62 * r),
 };
-const DASHES = [[], [6, 3], [1.5, 3], [6, 3, 1.5, 3], [8, 2, 1.5, 2, 1.5, 2]];
+export const DASHES = [[], [6, 3], [1.5, 3], [6, 3, 1.5, 3], [8, 2, 1.5, 2, 1.5, 2]];
 
 // By label: colour, marker, and its place among the labels of its algorithm.
-const LOOKS = (() => {
+export const LOOKS = (() => {
   const looks = {}, counts = {};
   for (const { algorithm, label } of DATA.settings) {
     if (looks[label]) continue;
@@ -49,14 +51,14 @@ const LOOKS = (() => {
   return looks;
 })();
 
-const dark = matchMedia("(prefers-color-scheme: dark)");
+export const dark = matchMedia("(prefers-color-scheme: dark)");
 let printing = false;  // paper is light
 const ON_PAPER = { "--ground": "#fff", "--halo": "#fff", "--quiet": "#444" };
-const variable = (name) => printing ? ON_PAPER[name]
+export const variable = (name) => printing ? ON_PAPER[name]
   : getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // Lines and outlines need contrast to a dark ground: dark colours are lightened, their hue stays.
-function lineColour(colour) {
+export function lineColour(colour) {
   if (!dark.matches || printing) return colour;
   const rgb = d3.rgb(colour), channel = (v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
   const light = (c) => 0.2126 * channel(c.r) + 0.7152 * channel(c.g) + 0.0722 * channel(c.b);
@@ -78,7 +80,7 @@ function markOf(label, result, radius) {
   };
 }
 
-function markIcon(label, result = 0) {
+export function markIcon(label, result = 0) {
   const mark = markOf(label, result, 5.5), icon = d3.create("svg").attr("width", 18).attr("height", 18)
     .attr("viewBox", "-9 -9 18 18").attr("aria-hidden", "true");
   icon.append("path").attr("d", mark.path).attr("fill", mark.fill).attr("stroke", mark.edge).attr("stroke-width", mark.width);
@@ -87,8 +89,8 @@ function markIcon(label, result = 0) {
 }
 
 // Marks painted once, then stamped: 100,000 points are as many drawImage calls.
-const stamps = new Map();
-function stampOf(label, result, radius, ratio) {
+export const stamps = new Map();
+export function stampOf(label, result, radius, ratio) {
   const key = JSON.stringify([label, result, radius, ratio]);
   if (!stamps.has(key)) {
     const size = Math.ceil(2 * (1.6 * radius + 2)), canvas = document.createElement("canvas");
@@ -113,7 +115,8 @@ function stampOf(label, result, radius, ratio) {
   return stamps.get(key);
 }
 
-dark.addEventListener("change", () => {
+// Marks are painted anew: on paper, or on the ground of the screen.
+export function paintOnPaper(begins) {
+  printing = begins;
   stamps.clear();
-  draw();
-});
+}

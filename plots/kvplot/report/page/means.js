@@ -1,6 +1,8 @@
 // Means of a number over seeds, then over units, with intervals: the rule of the program's summary
 // (kvbench: results/mean_interval.hpp), over those of the chosen units that every method shown has.
 
+import { CELLS, DATA, S, STATUS, wordsOf } from "./data.js";
+
 function quantile975(freedom) {
   if (freedom <= DATA.t975.length) return DATA.t975[freedom - 1];
   const z = 1.959963984540054, v = freedom;  // Abramowitz and Stegun 26.7.5
@@ -8,7 +10,7 @@ function quantile975(freedom) {
 }
 
 // The chosen units as a mask, 1 for those that a {layer, head, sequence} takes; null takes all.
-function unitMask({ layer, head, sequence }) {
+export function unitMask({ layer, head, sequence }) {
   return Uint8Array.from(DATA.units, (unit) => Number(
     (layer === null || unit.layer === layer) && (head === null || unit.kv_head === head) &&
     (sequence === null || textName(unit) === sequence)));
@@ -16,7 +18,7 @@ function unitMask({ layer, head, sequence }) {
 
 const DUMPS = new Set(DATA.units.map((unit) => unit.dump)).size;
 // A text is a sequence of a dump.
-const textName = (unit) => DUMPS > 1 ? `${unit.sequence} (${unit.dump.slice(0, 8)})` : unit.sequence;
+export const textName = (unit) => DUMPS > 1 ? `${unit.sequence} (${unit.dump.slice(0, 8)})` : unit.sequence;
 
 // Units numbered by text and by layer, so that groups are compared as numbers.
 const NESTING = (() => {
@@ -53,7 +55,7 @@ function meanInterval(units, values, mean) {
 // ---- the units that are compared (kvplot: units.py)
 
 const MOST_NAMED = 8, FEW = 5;
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 // What is compared of the rows whose method is shown: {units, rows} as masks, `said` of the others,
 // and of each row how many units it `has` with a number of `path`, of how many that any was asked for.
@@ -113,18 +115,18 @@ function computeSame(path, choice) {
 }
 
 // Computed once for a choice.
-function cached(make) {
+function cached(compute) {
   const found = new Map();
   return (path, choice) => {
     const key = JSON.stringify([path, choice.metric, choice.layer, choice.head, choice.sequence, [...choice.hidden]]);
     if (!found.has(key)) {
       if (found.size > 60) found.clear();
-      found.set(key, make(path, choice));
+      found.set(key, compute(path, choice));
     }
     return found.get(key);
   };
 }
-const sameUnits = cached(computeSame);
+export const sameUnits = cached(computeSame);
 
 // Sum and count of a column over the cells of each group; of a part of the exact cache's bytes
 // weighted by these.
@@ -195,10 +197,10 @@ function computeMeans(path, choice) {
   }
   return out;
 }
-const meansOf = cached(computeMeans);
+export const meansOf = cached(computeMeans);
 
 // What would narrow intervals over few groups.
-function narrower(means, rows) {
+export function narrower(means, rows) {
   const few = rows.find((row) => means.groups[row] > 1 && means.groups[row] < FEW);
   if (few === undefined) return "";
   const more = means.over[few].endsWith("texts") ? "more texts" : "more texts or layers";
@@ -206,7 +208,7 @@ function narrower(means, rows) {
 }
 
 // Mean over seeds and texts of one row, by layer and head: Map of "layer/head" to a number.
-function headMeans(path, row, sequence) {
+export function headMeans(path, row, sequence) {
   const keep = unitMask({ layer: null, head: null, sequence });
   const values = CELLS.numbers[path], perUnit = new Map();
   for (const cell of cellsOfRow(row)) {
@@ -225,9 +227,9 @@ function headMeans(path, row, sequence) {
 }
 
 // Cells of every row of the settings' view, by one pass.
-const CELLS_OF_ROW = (() => {
+export const CELLS_OF_ROW = (() => {
   const lists = Array.from({ length: DATA.results.length * DATA.settings.length }, () => []);
   for (let cell = 0; cell < CELLS.count; cell++) lists[CELLS.row[cell]].push(cell);
   return lists;
 })();
-const cellsOfRow = (row) => CELLS_OF_ROW[row];
+export const cellsOfRow = (row) => CELLS_OF_ROW[row];

@@ -1,5 +1,10 @@
 // What the table lists, all pages of it, as CSV and LaTeX (booktabs).
 
+import { DATA } from "./data.js";
+import { sameUnits } from "./means.js";
+import { element, make, state } from "./state.js";
+import { listed } from "./table.js";
+
 // The page holds single precision, seven digits; results.json has all of them.
 const digits = (value) => value === value ? String(Number(value.toPrecision(7))) : "";
 

@@ -1,17 +1,19 @@
 // What the table lists and the scatter shows. A row's number (id) is, by view:
 //   settings: result * number of settings + setting;  cells: the cell;  pairs: the setting.
 
-const S = DATA.settings.length;
-const MEMORY = "memory.fraction";
+import { CELLS, commandOf, DATA, DESCRIBED, idOf, reasonOf, resultName, S, seedOf, STATUS, wordsOf } from "./data.js";
+import { CELLS_OF_ROW, cellsOfRow, meansOf, sameUnits, textName, unitMask } from "./means.js";
+
+export const MEMORY = "memory.fraction";
 
 const paramOf = (setting, name) => {
   const value = DATA.settings[setting].params[name];
   return typeof value === "number" ? value : NaN;
 };
 // A path of a cell's number, or params.NAME.
-const meanOf = (path, row, choice) => path.startsWith("params.")
+export const meanOf = (path, row, choice) => path.startsWith("params.")
   ? paramOf(row % S, path.slice(7)) : meansOf(path, choice).mean[row];
-const cellNumber = (path, cell) => path.startsWith("params.")
+export const cellNumber = (path, cell) => path.startsWith("params.")
   ? paramOf(CELLS.setting[cell], path.slice(7)) : CELLS.numbers[path][cell];
 
 const headOfPath = (path) => path === MEMORY ? "memory" : wordsOf(path);
@@ -19,14 +21,14 @@ const textColumn = (key, name, text, title = "") => ({ key, name, text, title })
 const numberColumn = (key, name, value, title = "", format = shortNumber) =>
   ({ key, name, value, title, format, number: true });
 
-function shortNumber(value) {
+export function shortNumber(value) {
   if (value !== value) return "";
   if (value === 0) return "0";
   const size = Math.abs(value);
   return size >= 1e5 || size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
 }
 
-const ofSetting = (settingOf) => [
+export const ofSetting = (settingOf) => [
   textColumn("method", "method", (id) => DATA.settings[settingOf(id)].label),
   textColumn("parameters", "parameters", (id) => DESCRIBED[settingOf(id)].short,
              "those in which a method's settings differ"),
@@ -35,11 +37,11 @@ const ofSetting = (settingOf) => [
 // What a path is: its definition, and the path.
 const meaning = (path) => DATA.meanings[path] ? `${DATA.meanings[path]} (${path})` : path;
 const HEADLINES = DATA.headlines.filter((path) => DATA.numbers.includes(path));
-const others = (state, value) => [...HEADLINES, ...DATA.numbers.filter((path) => !HEADLINES.includes(path))]
-  .filter((path) => path !== state.metric && path !== state.against)
+const others = (choice, value) => [...HEADLINES, ...DATA.numbers.filter((path) => !HEADLINES.includes(path))]
+  .filter((path) => path !== choice.metric && path !== choice.against)
   .map((path) => numberColumn(path, headOfPath(path), (id) => value(path, id), meaning(path)));
 
-const VIEWS = {
+export const VIEWS = {
   settings: {
     name: "settings (means)",
     settingOf: (id) => id % S,
@@ -49,14 +51,14 @@ const VIEWS = {
     number: (path, id, choice) => meanOf(path, id, choice),
     cells: (id) => cellsOfRow(id),
     shown: ["result", "method", "parameters", "against", "metric", "std", "low", "high", ...HEADLINES, "units", "cells"],
-    columns(state) {
-      const { metric, against } = state, means = meansOf(metric, state), same = sameUnits(metric, state);
-      const more = others(state, (path, id) => meanOf(path, id, state));
+    columns(choice) {
+      const { metric, against } = choice, means = meansOf(metric, choice), same = sameUnits(metric, choice);
+      const more = others(choice, (path, id) => meanOf(path, id, choice));
       const isHeadline = ({ key }) => HEADLINES.includes(key);
       return [
         textColumn("result", "result", (id) => resultName(this.resultOf(id))),
         ...ofSetting(this.settingOf),
-        numberColumn("against", headOfPath(against), (id) => meanOf(against, id, state), meaning(against)),
+        numberColumn("against", headOfPath(against), (id) => meanOf(against, id, choice), meaning(against)),
         numberColumn("metric", wordsOf(metric), (id) => means.mean[id], meaning(metric)),
         numberColumn("std", "± seeds", (id) => means.std[id], "standard deviation over seeds", (v) =>
           v ? shortNumber(Number(v.toPrecision(2))) : ""),
@@ -70,7 +72,7 @@ const VIEWS = {
         numberColumn("seeds", "seeds", (id) => means.seeds[id]),
         numberColumn("cells", "cells", (id) => means.cells[id]),
         ...more.filter((column) => !isHeadline(column)),
-        textColumn("command", "command", (id) => commandOf(chosenCells(cellsOfRow(id), state))),
+        textColumn("command", "command", (id) => commandOf(chosenCells(cellsOfRow(id), choice))),
       ];
     },
   },
@@ -83,8 +85,8 @@ const VIEWS = {
     number: (path, id) => cellNumber(path, id),
     cells: (id) => [id],
     shown: ["result", "method", "parameters", "sequence", "layer", "head", "seed", "against", "metric", "status"],
-    columns(state) {
-      const { metric, against } = state, unit = (id) => DATA.units[CELLS.unit[id]];
+    columns(choice) {
+      const { metric, against } = choice, unit = (id) => DATA.units[CELLS.unit[id]];
       return [
         textColumn("result", "result", (id) => resultName(CELLS.result[id])),
         ...ofSetting(this.settingOf),
@@ -94,7 +96,7 @@ const VIEWS = {
         numberColumn("seed", "seed", (id) => seedOf(id) ?? NaN, "", (v) => v === v ? String(v) : ""),
         numberColumn("against", headOfPath(against), (id) => cellNumber(against, id), meaning(against)),
         numberColumn("metric", wordsOf(metric), (id) => cellNumber(metric, id), meaning(metric)),
-        ...others(state, cellNumber),
+        ...others(choice, cellNumber),
         textColumn("status", "status", (id) => STATUS[CELLS.status[id]]),
         textColumn("reason", "reason", reasonOf),
         textColumn("id", "id", idOf),
@@ -112,8 +114,8 @@ const VIEWS = {
     number: (path, id, choice) => meanOf(path, S + id, choice),
     cells: (id) => cellsOfRow(S + id),
     shown: ["method", "parameters", "a", "b", "ratio", "verdict", "limits", "memory_a", "memory_b", "memory_verdict"],
-    columns(state) {
-      const { metric } = state, means = meansOf(metric, state), memory = meansOf(MEMORY, state);
+    columns(choice) {
+      const { metric } = choice, means = meansOf(metric, choice), memory = meansOf(MEMORY, choice);
       const verdict = (id, path, place) => DATA.comparison?.verdicts[id]?.[path]?.[place];
       const range = (ci) => ci ? `${shortNumber(ci[0])} to ${shortNumber(ci[1])}` : "";
       return [
@@ -128,14 +130,14 @@ const VIEWS = {
         numberColumn("memory_a", "A: memory", (id) => memory.mean[id], MEMORY),
         numberColumn("memory_b", "B: memory", (id) => memory.mean[S + id], MEMORY),
         textColumn("memory_verdict", "memory's verdict", (id) => verdict(id, MEMORY, 0) ?? ""),
-        textColumn("command", "command of B", (id) => commandOf(chosenCells(cellsOfRow(S + id), state))),
+        textColumn("command", "command of B", (id) => commandOf(chosenCells(cellsOfRow(S + id), choice))),
       ];
     },
   },
 };
 
 const isWhole = ({ layer, head, sequence }) => layer === null && head === null && sequence === null;
-function chosenCells(cells, choice) {
+export function chosenCells(cells, choice) {
   const keep = unitMask(choice);
   return cells.filter((cell) => keep[CELLS.unit[cell]]);
 }
@@ -148,15 +150,15 @@ const OPERATORS = {
   "=": (a, b) => a === b, "!=": (a, b) => a !== b,
 };
 
-function pathNamed(name, state) {
-  if (name === "error") return state.metric;
+function pathNamed(name, choice) {
+  if (name === "error") return choice.metric;
   if (name === "memory") return MEMORY;
   return DATA.numbers.find((path) => path === name || path === `errors.${name}` ||
                                      path === `errors.${name}.mean`);
 }
 
 // A predicate of row numbers for one term.
-function predicateOf(term, view, state) {
+function predicateOf(term, view, choice) {
   const { settingOf } = view, found = COMPARISON.exec(term);
   if (!found) return wordPredicate(term.toLowerCase(), view);
   const [, name, operator, text] = found, compare = OPERATORS[operator], wanted = Number(text);
@@ -178,8 +180,8 @@ function predicateOf(term, view, state) {
   }
   if (view === VIEWS.cells && name === "seed") return (id) => holds(seedOf(id));
   if (view === VIEWS.cells && name === "status") return (id) => holds(STATUS[CELLS.status[id]]);
-  const path = pathNamed(name, state);
-  return path ? (id) => holds(view.number(path, id, state)) : null;
+  const path = pathNamed(name, choice);
+  return path ? (id) => holds(view.number(path, id, choice)) : null;
 }
 
 function wordPredicate(word, view) {
@@ -195,30 +197,30 @@ function wordPredicate(word, view) {
 }
 
 // Numbers of the rows that pass every filter, and what the search has of terms that name nothing.
-function chosenRows(state) {
-  const view = VIEWS[state.view], unknown = [], tests = [];
-  for (const term of state.search.split(/\s+/).filter(Boolean)) {
-    const test = predicateOf(term, view, state);
+export function chosenRows(choice) {
+  const view = VIEWS[choice.view], unknown = [], tests = [];
+  for (const term of choice.search.split(/\s+/).filter(Boolean)) {
+    const test = predicateOf(term, view, choice);
     if (test) tests.push(test); else unknown.push(term);
   }
-  const visible = DATA.settings.map((setting) => !state.hidden.has(setting.label));
+  const visible = DATA.settings.map((setting) => !choice.hidden.has(setting.label));
   tests.unshift((id) => visible[view.settingOf(id)]);
-  if (!isWhole(state)) {
-    const mask = unitMask(state);
+  if (!isWhole(choice)) {
+    const mask = unitMask(choice);
     tests.push(view.passesUnits ? (id) => view.cells(id).some((cell) => mask[CELLS.unit[cell]])
                                 : (id) => mask[CELLS.unit[id]]);
   }
-  if (state.range) {
+  if (choice.range) {
     const inside = ([low, high], value) => value >= low && value <= high;
-    tests.push((id) => inside(state.range.x, view.number(state.against, id, state)) &&
-                       inside(state.range.y, view.number(state.metric, id, state)));
+    tests.push((id) => inside(choice.range.x, view.number(choice.against, id, choice)) &&
+                       inside(choice.range.y, view.number(choice.metric, id, choice)));
   }
   const ids = [];
   for (const id of view.ids()) if (tests.every((test) => test(id))) ids.push(id);
   return { ids, unknown };
 }
 
-function sortedRows(ids, column, falling) {
+export function sortedRows(ids, column, falling) {
   if (!column) return ids;
   if (!column.number) {
     const texts = new Map(ids.map((id) => [id, column.text(id)]));

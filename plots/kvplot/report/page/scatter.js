@@ -1,16 +1,25 @@
 // The scatter: points on a canvas, the grid in an SVG below, axes and marks of what is pointed at in one above.
 
-const ROUNDING = 1e-9;  // errors below are exact to rounding; on a logarithmic axis they lie on its edge
+import { DATA, S, wordsOf } from "./data.js";
+import { meansOf } from "./means.js";
+import { meanOf, ofSetting, shortNumber, VIEWS } from "./rows.js";
+import { choose, element, isChosen, state } from "./state.js";
+import { DASHES, lineColour, LOOKS, stampOf, variable } from "./marks.js";
+import { describe } from "./describe.js";
+
+export const ROUNDING = 1e-9;  // errors below are exact to rounding; on a logarithmic axis they lie on its edge
 const MARGIN = { left: 58, right: 14, top: 12, bottom: 44 };
-const plot = element("plot"), canvas = plot.querySelector("canvas"), svg = d3.select(plot).select(".over");
+export const plot = element("plot");
+const canvas = plot.querySelector("canvas"), svg = d3.select(plot).select(".over");
 const layers = {
   grid: d3.select(plot).select(".under").append("g").attr("class", "grid"), x: svg.append("g").attr("class", "axis"),
   y: svg.append("g").attr("class", "axis"), brush: svg.append("g"), marks: svg.append("g").attr("class", "marks"),
   words: svg.append("g").attr("class", "words"),
 };
 // What is drawn: by point its row's number (id), result and pixels.
-let points = { count: 0, id: [], result: [], x: [], y: [], px: [], py: [] };
-let scene = null, tree = null, current = -1;
+export let points = { count: 0, id: [], result: [], x: [], y: [], px: [], py: [] };
+export let scene = null;
+let tree = null, current = -1;
 
 function gather(ids) {
   const view = VIEWS[state.view], pairs = view === VIEWS.pairs, found = { id: [], result: [], x: [], y: [] };
@@ -71,7 +80,7 @@ function ticksOf(scale, kind, pixels) {
   return ticks;
 }
 
-function drawScatter(ids) {
+export function drawScatter(ids) {
   const width = plot.clientWidth, height = plot.clientHeight;
   const ratio = window.devicePixelRatio || 1;
   canvas.width = width * ratio;
@@ -263,7 +272,7 @@ function nearest(event) {
 }
 
 // Marks a point and says what it is; -1 marks none.
-function pointAt(point) {
+export function pointAt(point) {
   current = point;
   const ends = point < 0 ? null : intervalOf(point);
   layers.marks.selectAll(".current").remove();
@@ -321,7 +330,7 @@ plot.addEventListener("click", (event) => {
 // Its row is chosen; what is said of it stays (a finger has no other way to point).
 function choosePoint(point) {
   const id = points.id[point], result = points.result[point];
-  chooseRow(id);
+  plot.dispatchEvent(new CustomEvent("choose", { detail: id }));
   pointAt(points.id.findIndex((each, i) => each === id && points.result[i] === result));
 }
 

@@ -1,6 +1,10 @@
 // What is chosen, the controls that choose it, and the address that repeats the choice.
 
-const METRICS = DATA.numbers.filter((path) => path.startsWith("errors.") || path.startsWith("mass."));
+import { DATA, LABELS, wordsOf } from "./data.js";
+import { textName } from "./means.js";
+import { MEMORY, VIEWS } from "./rows.js";
+
+export const METRICS = DATA.numbers.filter((path) => path.startsWith("errors.") || path.startsWith("mass."));
 const PARAMETERS = [...new Set(DATA.settings.flatMap(({ params }) =>
   Object.keys(params).filter((name) => typeof params[name] === "number")))].map((name) => `params.${name}`);
 const AGAINST = [MEMORY, ...DATA.numbers.filter((path) => path !== MEMORY), ...PARAMETERS]
@@ -11,13 +15,13 @@ const DEFAULTS = {
   yscale: "log", xscale: "log", intervals: false, frontier: true, search: "", hidden: new Set(),
   range: null, sort: null, falling: false, page: 0, chosen: null, columns: {},
 };
-const fresh = () => ({ ...DEFAULTS, hidden: new Set(), columns: {} });
-const state = fresh();
+export const fresh = () => ({ ...DEFAULTS, hidden: new Set(), columns: {} });
+export const state = fresh();
 
-const element = (id) => document.getElementById(id);
+export const element = (id) => document.getElementById(id);
 const unique = (values) => [...new Set(values)].sort((a, b) => a < b ? -1 : a > b ? 1 : 0);
 // An element with text, attributes and children; text is never markup.
-function make(tag, attributes = {}, ...children) {
+export function make(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value === true ? "" : value);
@@ -30,13 +34,13 @@ function fillSelect(id, entries) {
   element(id).replaceChildren(...entries.map(([value, text]) => make("option", { value }, text)));
 }
 
-const OF_UNITS = {
+export const OF_UNITS = {
   layer: unique(DATA.units.map((unit) => unit.layer)),
   head: unique(DATA.units.map((unit) => unit.kv_head)),
   sequence: unique(DATA.units.map(textName)),
 };
 
-function fillControls() {
+export function fillControls() {
   const views = Object.entries(VIEWS).filter(([name]) => name !== "pairs" || DATA.results.length > 1);
   fillSelect("view", views.map(([name, view]) => [name, view.name]));
   fillSelect("metric", METRICS.map((path) => [path, wordsOf(path)]));
@@ -50,24 +54,37 @@ function fillControls() {
 const TICKS = ["intervals", "frontier"];
 const CHOICES = ["view", "metric", "against", "yscale", "xscale", "search"];
 
-function showControls() {
+export function showControls() {
   for (const name of CHOICES) element(name).value = state[name];
   for (const name of TICKS) Object.assign(element(name), { checked: state[name], disabled: state.view !== "settings" });
   for (const name of Object.keys(OF_UNITS)) element(name).value = state[name] === null ? "" : String(state[name]);
 }
 
+// What draws the page after a change.
+let redraw = null;
+export function whenChosen(draw) {
+  redraw = draw;
+}
+
 // Takes a change {name: value} and draws again. What a change makes meaningless is taken back.
-function choose(change) {
+export function choose(change) {
   if ("view" in change) Object.assign(state, { sort: null, falling: false });
   if (["metric", "against", "layer", "head", "sequence", "view"].some((name) => name in change)) state.range = null;
   if (!("page" in change) && !("chosen" in change)) state.page = 0;
   Object.assign(state, change);
   showControls();
   writeAddress();
-  draw();
+  redraw();
 }
 
-function listenToControls() {
+// A row is chosen itself, or in another view by its setting.
+export function isChosen(id) {
+  if (!state.chosen) return false;
+  return state.chosen.view === state.view ? state.chosen.id === id
+    : VIEWS[state.view].settingOf(id) === state.chosen.setting;
+}
+
+export function listenToControls() {
   for (const name of CHOICES) {
     element(name).addEventListener(name === "search" ? "input" : "change", () => choose({ [name]: element(name).value }));
   }
@@ -100,7 +117,7 @@ function writeAddress() {
 }
 
 // Only words that the controls know are taken.
-function readAddress() {
+export function readAddress() {
   const words = new URLSearchParams(location.hash.slice(1));
   const known = (id, value) => [...element(id).options].some((option) => option.value === value);
   for (const name of CHOICES) {

@@ -1,9 +1,16 @@
 // The table below the scatter: sortable, a page of rows at a time.
 
-const PAGE = 100, PRINTED = 1000;
-const table = element("table");
+import { DATA } from "./data.js";
+import { sameUnits } from "./means.js";
+import { chosenRows, sortedRows, VIEWS } from "./rows.js";
+import { choose, element, isChosen, make, state } from "./state.js";
+import { markIcon } from "./marks.js";
+import { pointAt, points } from "./scatter.js";
+
+export const PAGE = 100, PRINTED = 1000;
+export const table = element("table");
 // Rows that pass, sorted; columns that are shown.
-let listed = { ids: [], columns: [], unknown: [] };
+export let listed = { ids: [], columns: [], unknown: [] };
 
 // Columns of a view: those of two results alone only if there are two; the user's choice over the view's.
 function columnsOf(view) {
@@ -12,14 +19,14 @@ function columnsOf(view) {
   return { all, shown: all.filter(({ key }) => chosen.has(key)) };
 }
 
-function list() {
+export function list() {
   const view = VIEWS[state.view], { all, shown } = columnsOf(view), { ids, unknown } = chosenRows(state);
   const column = all.find(({ key }) => key === state.sort);
   listed = { ids: sortedRows(ids, column, state.falling), columns: shown, all, unknown };
   return listed;
 }
 
-function drawTable(rows = PAGE) {
+export function drawTable(rows = PAGE) {
   const { ids, columns } = listed, pages = Math.max(1, Math.ceil(ids.length / rows));
   state.page = Math.min(state.page, pages - 1);
   const from = state.page * rows, some = ids.slice(from, from + rows);
@@ -60,7 +67,7 @@ function rowOf(id, columns, place) {
   return row;
 }
 
-function chooseRow(id) {
+export function chooseRow(id) {
   const view = VIEWS[state.view], same = isChosen(id);
   const place = listed.ids.indexOf(id);
   choose({ chosen: same ? null : { view: state.view, id, setting: view.settingOf(id) },
@@ -75,13 +82,6 @@ function showRow(row) {
   const top = row.offsetTop - table.tHead.offsetHeight, bottom = row.offsetTop + row.offsetHeight;
   if (top < box.scrollTop) box.scrollTop = top;
   else if (bottom > box.scrollTop + box.clientHeight) box.scrollTop = bottom - box.clientHeight;
-}
-
-// A row is chosen itself, or in another view by its setting.
-function isChosen(id) {
-  if (!state.chosen) return false;
-  return state.chosen.view === state.view ? state.chosen.id === id
-    : VIEWS[state.view].settingOf(id) === state.chosen.setting;
 }
 
 const rowAt = (event) => event.target.closest("tbody tr");
@@ -111,7 +111,7 @@ table.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-function drawColumnChoice() {
+export function drawColumnChoice() {
   const { all, shown } = columnsOf(VIEWS[state.view]), keys = new Set(shown.map(({ key }) => key));
   element("columns").querySelector("div").replaceChildren(...all.map(({ key, name }) => {
     const box = make("input", { type: "checkbox", "data-key": key });
