@@ -3,6 +3,11 @@
 A shape is a function of a value and its JSON pointer that returns the first fault as text, or None.
 What kvplot does not read is not checked; `kvbench schema results` describes the whole file, and
 tests/plots/damaged_results_test.py compares the two.
+
+Libraries that check by the program's schema are too slow for a million cells: fastjsonschema 2.16
+takes 81 ms a cell, and 16 ms without the conditions on parameters, jsonschema 4.10 takes 59 ms, and
+this file 0.3 ms. Baselines, inspections and loops have no schema, and that of the program refuses
+results of the versions before and after it.
 """
 
 import json
