@@ -26,8 +26,10 @@ MENU: dict[str, dict[str, str]] = {
         "README.md": "kvbench",
         "configs/README.md": "Sweeps",
         "configs/RESULTS.md": "What results say",
-        "data/README.md": "Dumps and cache files",
+        "data/README.md": "Dumps",
         "data/LARGE_MODEL.md": "A dump of an 8B model",
+        "data/FORMAT.md": "The format of dumps and cache files",
+        "data/LOOP.md": "What a model says",
         "FAQ.md": "Questions",
     },
     "Methods": {
@@ -41,7 +43,8 @@ MENU: dict[str, dict[str, str]] = {
     "Findings": {
         "plots/FINDINGS.md": "Findings",
         "plots/METRICS.md": "Which metric to trust",
-        "plots/README.md": "Gallery and kvplot",
+        "plots/GALLERY.md": "Gallery",
+        "plots/README.md": "kvplot",
         "report/README.md": "An example report",
         "configs/figures/README.md": "Sweeps behind the figures",
     },

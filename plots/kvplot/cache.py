@@ -1,4 +1,4 @@
-"""Cache files: which tokens a method kept at which decode row. data/README.md has the format."""
+"""Cache files: which tokens a method kept at which decode row. data/FORMAT.md has the format."""
 
 import json
 import re

@@ -43,7 +43,7 @@ class Hdf5File:
     """What a dump and a cache file have in common; messages call it KIND and end with REMEDY."""
 
     KIND = "file"
-    REMEDY = "data/README.md has the format"
+    REMEDY = "data/FORMAT.md has the format"
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)

@@ -120,7 +120,7 @@ TEST_CASE("pages name every algorithm that keeps all tokens") {
     return text.substr(begin, text.find(to, begin) - begin);
   };
   const std::string results = page("/configs/RESULTS.md", "## Traffic", "save traffic");
-  const std::string caches = page("/data/README.md", "drop no token for good", "declare");
+  const std::string caches = page("/data/FORMAT.md", "drop no token for good", "declare");
   for (const Subject& subject : subjects()) {
     for (const Point& point : subject.row->points) {
       const Params params = params_for(*subject.algorithm, point.given);

@@ -129,7 +129,7 @@ class Looks(Made):
 
 class Gallery(unittest.TestCase):
     def test_every_picture_names_its_figure(self):
-        page = (ROOT / "plots/README.md").read_text()
+        page = (ROOT / "plots/GALLERY.md").read_text()
         figure = {name: drawn for name, drawn, *_ in papers.DRAWINGS}
         pictures = re.findall(r"^!\[[^]]*\]\(gallery/(?:\w+/)?(\w+)\.png\)\n(.*\n?.*)", page, re.M)
         self.assertGreater(len(pictures), 50)
@@ -139,7 +139,7 @@ class Gallery(unittest.TestCase):
 
     def test_every_picture_stands_on_a_page(self):
         gallery = ROOT / "plots/gallery"
-        pages = (ROOT / "plots/README.md").read_text() + (ROOT / "README.md").read_text()
+        pages = (ROOT / "plots/GALLERY.md").read_text() + (ROOT / "README.md").read_text()
         shown = set(re.findall(r"^!\[[^]]+\]\((?:plots/)?gallery/([\w/]+)\.png\)$", pages, re.M))
         self.assertEqual({path.relative_to(gallery).with_suffix("").as_posix() for path in gallery.rglob("*.png")}, shown)
 
