@@ -57,7 +57,7 @@ MENU: dict[str, dict[str, str]] = {
         "configs/launchers/README.md": "On many machines",
         "configs/slurm/README.md": "On Slurm",
         "cuda/README.md": "On a GPU",
-        "tests/bench/README.md": "How fast it is",
+        "tests/bench/MEASURED.md": "How fast it is",
         "SECURITY.md": "Files of strangers",
         "CHANGELOG.md": "Changes",
     },
