@@ -1,15 +1,19 @@
 """The site: the repository's own pages, a page per algorithm out of the registry, example report.
 
-No text is kept twice: pages are read where they stand, their links changed on the way, and mkdocs
-makes HTML of them. Every link that leads to nothing is an error."""
+No text is kept twice: pages are read in place, their links are changed on the way, and mkdocs makes
+HTML of them. Every broken link is an error."""
 
 import argparse
+import base64
+import hashlib
 import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +91,30 @@ def title_of(text: str, name: str) -> str:
     return heading[1].replace("`", "")
 
 
-def notebook_text(notebook: str) -> str:
-    """Its cells as a page."""
+def notebook_text(notebook: str, picture: Callable[[bytes], str]) -> str:
+    """Its cells and outputs as a page; `picture` stores a PNG and returns its address."""
     out = []
-    for each in json.loads(notebook)["cells"]:
-        text = "".join(each["source"])
-        out.append(text if each["cell_type"] == "markdown" else f"```python\n{text}\n```")
+    for cell in json.loads(notebook)["cells"]:
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            out.append(text)
+            continue
+        out.append(f"```python\n{text}\n```")
+        for each in cell["outputs"]:
+            if each["output_type"] == "stream":
+                out.append(f"```text\n{''.join(each['text']).rstrip()}\n```")
+            else:
+                png = base64.b64decode(each["data"]["image/png"])
+                out.append(f'<img alt="The output of the cell above" src="{picture(png)}">')
     return "\n\n".join(out) + "\n"
+
+
+def _picture(page: Path, png: bytes) -> str:
+    """Stores a picture of a page next to it, and returns its name."""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    path = page.with_name(f"{page.stem}-{hashlib.sha256(png).hexdigest()[:8]}.png")
+    path.write_bytes(png)
+    return path.name
 
 
 class Site:
@@ -118,7 +139,9 @@ class Site:
         self._report(docs, results)
         for name in sorted(self._links.notebooks):
             page = name.removesuffix(".ipynb") + ".md"
-            text = notebook_text((self._root / name).read_text(encoding="utf-8"))
+            text = notebook_text(
+                (self._root / name).read_text(encoding="utf-8"), partial(_picture, docs / page)
+            )
             self._write(docs, page, page_text(text, page, self._links, ids))
         for source, copy in self._links.copied.items():
             (docs / copy).parent.mkdir(parents=True, exist_ok=True)
