@@ -134,7 +134,7 @@ def implementation_for(config: PretrainedConfig) -> str:
     return "eager" if config.model_type in INNER_TYPES else NAME
 
 
-def make_heard(model: torch.nn.Module) -> None:
+def install_hook(model: torch.nn.Module) -> None:
     """Once, after loading: has modules heard that ask no AttentionInterface."""
     for module in model.modules():
         parts = INNER.get(type(module).__name__)

@@ -28,7 +28,7 @@ class Setting:
     label: str
     algorithm: str
     params: dict[str, Any]
-    storage: Any  # None: kept as it came
+    storage: Any  # None: unquantised
     seed: int | None
     cells: Mapping[tuple[int, int], dict[str, Any]]
     outputs: Mapping[int, dict[str, Any]] = field(default_factory=dict)

@@ -89,7 +89,7 @@ def load_model(args: argparse.Namespace) -> torch.nn.Module:
         raise Fault(
             f"{args.model}: transformers {transformers.__version__} does not load it: {error}"
         ) from error
-    attention_capture.make_heard(model)
+    attention_capture.install_hook(model)
     return model.eval().to(args.device)
 
 

@@ -368,7 +368,7 @@ CodecDescription describe_codec_polarquant() {
       field("angle_bits", &P::angle_bits, "wu: bits of an angle").at_least(1).at_most(8),
       field("radius_bits", &P::radius_bits, "wu: bits of a radius").at_least(1).at_most(8),
       field("group", &P::group, "wu: tokens of a pair with the same steps").at_least(1),
-      field("residual", &P::residual, "wu: newest tokens that are held as they came").at_least(1),
+      field("residual", &P::residual, "wu: newest tokens, which are held unquantised").at_least(1),
       field("scales", &P::scales, kScaleChoices,
             "wu: how minima and steps are stored: binary16 (16 bits), or as computed (64 bits)")};
   c.randomised = [](const P& p) { return p.semantics == Semantics::kHan; };

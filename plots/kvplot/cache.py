@@ -91,7 +91,7 @@ class Head:
 
 
 class Cache(Hdf5File):
-    """A cache file, read and checked whole when it is opened, but for keys and values."""
+    """A cache file, read and checked whole when it is opened, except keys and values."""
 
     KIND = "cache file"
 

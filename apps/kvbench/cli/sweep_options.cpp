@@ -241,24 +241,25 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
   command.add_option("--dump", options.dumps, "In place of a sweep file: dumps, or globs of dumps")
       ->type_name("DUMP");
   command
-      .add_option("--algorithm", options.algorithms,
-                  "And algorithms, commas between; their options: `kvbench list parameters`")
+      .add_option(
+          "--algorithm", options.algorithms,
+          "With --dump: algorithms, separated by commas; their options: `kvbench list parameters`")
       ->type_name("ID");
   command
       .add_option("--memory", options.memory,
-                  "With --algorithm, parts of the exact cache's memory: 0.1,0.2")
+                  "With --algorithm, fractions of the exact cache's memory: 0.1,0.2")
       ->type_name("PARTS");
   command
       .add_option("--storage", options.storage,
                   "With --algorithm, how keys and values are stored: codecs, or JSON")
       ->type_name("CODECS");
-  command.add_option("--seeds", options.seeds, "Number of seeds, or the seeds with commas between")
+  command.add_option("--seeds", options.seeds, "Number of seeds, or seeds separated by commas")
       ->type_name("N");
-  command.add_option("--layers", options.layers, "Layers, with commas between, or all")
+  command.add_option("--layers", options.layers, "Layers, separated by commas, or all")
       ->type_name("LAYERS");
   command
       .add_option("--prompt-tokens", options.prompt_tokens,
-                  "Tokens of the prompt, or its part of the sequence; the rest is decoded")
+                  "Tokens of the prompt, or its fraction of the sequence; the rest is decoded")
       ->type_name("P");
   command
       .add_option("--set", options.sets,
@@ -285,7 +286,7 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
 CLI::Option* add_shard_option(CLI::App& command, std::string& shard) {
   return command
       .add_option("--shard", shard,
-                  "Only part i of n, dealt by cost; `kvbench merge` joins the parts")
+                  "Only shard i of n, balanced by cost; `kvbench merge` joins the shards")
       ->envname("KVBENCH_SHARD")
       ->type_name("i/n");
 }

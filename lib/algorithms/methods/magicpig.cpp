@@ -294,7 +294,7 @@ AlgorithmDescription describe() {
           .at_least(0),
       field("centre", &Parameters::centre,
             {{"keys", Centre::kKeys}, {"none", Centre::kNone}, {"both", Centre::kBoth}},
-            "what the mean key is subtracted from before hashing"),
+            "vectors from which the mean key is subtracted before hashing"),
       field("planes", &Parameters::planes, {{"head", Planes::kHead}, {"shared", Planes::kShared}},
             "whether each KV head has hash planes of its own, or all the same")};
   d.randomised = [](const Parameters&) { return true; };
