@@ -55,7 +55,7 @@ BITS = {"bfloat16": 2, "float16": 2, **dict.fromkeys(SMALL_FLOATS, 1)}  # bytes 
 
 
 def numbers_of(bits: np.ndarray, dtype: str) -> np.ndarray:
-    """What elements of 16 or 8 bits stand for as numbers of type `dtype`."""
+    """Elements of 16 or 8 bits, decoded to numbers of type `dtype`."""
     if dtype in SMALL_FLOATS:
         return SMALL_FLOATS[dtype][bits.view(np.uint8)]
     if dtype == "float16":

@@ -130,7 +130,7 @@ def attend(
 
 
 def implementation_for(config: PretrainedConfig) -> str:
-    """What a model of this configuration is loaded with."""
+    """Arguments that load a model of this configuration."""
     return "eager" if config.model_type in INNER_TYPES else NAME
 
 
@@ -216,7 +216,7 @@ def cache_of(held: Iterable[tuple[int, torch.Tensor, torch.Tensor]]) -> DynamicC
 
 
 def held_by(cache: DynamicCache) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
-    """What `cache_of` makes an equal cache of, however this one grows."""
+    """State from which `cache_of` makes an equal cache, however this one grows."""
     return [(place, each.keys[0], each.values[0]) for place, each in enumerate(cache.layers)]
 
 
@@ -374,7 +374,7 @@ def refuse_latents(model: torch.nn.Module) -> None:
 
 @dataclass(frozen=True)
 class LatentParts:
-    """Of a module with latents."""
+    """Facts of a module with latents."""
 
     norm: torch.nn.Module  # gives the latents [.., rank]
     expansion: torch.Tensor  # [Hq (nope + dv), rank]: makes each head's key, then its value
@@ -405,7 +405,7 @@ def rotary_modules(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, se
 
 
 def rotations_of(model: torch.nn.Module) -> list[Rope]:
-    """What the model's rotary modules hold; frequencies in use before those kept for reference."""
+    """Frequencies of the model's rotary modules, those in use before those kept for reference."""
     found = []
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):

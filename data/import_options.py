@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ByLayer(Generic[T]):
-    """What an option says of layers: of some by number, of the others `rest` (None: nothing)."""
+    """An option's values by layer number, and `rest` for the other layers (None: none)."""
 
     layers: dict[int, T]
     rest: T | None = None
@@ -118,7 +118,7 @@ def parser(described: str | None) -> argparse.ArgumentParser:
     p.add_argument(
         "--scale",
         type=by_layer(number(above_zero=True)),
-        help="what multiplies <q, k> as stored, usually 1 / sqrt(d); needed unless arrays say it",
+        help="factor of <q, k>, usually 1 / sqrt(d); needed unless arrays have it",
     )
     p.add_argument("--sliding-window", type=window, help="tokens a row sees, 0 for all (default)")
     p.add_argument(

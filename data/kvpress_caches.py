@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "kvpress_caches.py"
 
-# What a press is given, and what it keeps.
+# Input and output of a press.
 
 
 def attention_rows(press: Any, prompt: int) -> int:
@@ -77,7 +77,7 @@ def watch_scores(press: Any) -> None:
 
 
 def kept(press: Any, layer: Layer) -> list[KeptRows]:
-    """What the press keeps of each KV head's prompt."""
+    """Tokens that the press keeps of each KV head's prompt."""
     import torch
 
     watched = attention_rows(press, layer.prompt)
@@ -220,7 +220,7 @@ def chosen(group: h5py.Group, wanted: list[str] | None, option: str) -> list[str
 def heads_of(
     dump: h5py.File, spec: str, cut: Cut, args: argparse.Namespace
 ) -> Iterator[tuple[Head, KeptRows]]:
-    """What the press keeps of the dump, KV head by KV head."""
+    """Tokens that the press keeps of the dump, KV head by KV head."""
     import torch
     from kvpress_module import read_layer
 

@@ -1,5 +1,5 @@
-"""What kvpress's presses read of a model, made of a dump: an attention layer's prompt as tensors,
-and the smallest object that stands in for the layer's module."""
+"""The parts of a model that kvpress's presses read, made from a dump: an attention layer's prompt as
+tensors, and the smallest object that replaces the layer's module."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Replayed:
         return replace(call, k=k, v=v, mask=mask).own_answer()
 
     def reads(self, number: int) -> list[HeadReads]:
-        """Of each KV head of a layer."""
+        """Values of each KV head of a layer."""
         layer, prompt = self.text.layers[number], self.text.prompt
         group = layer.query_heads // layer.kv_heads
         found = []

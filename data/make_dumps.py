@@ -67,7 +67,7 @@ def put(path: Path, data: bytes) -> None:
 
 
 def text_of(text: Text, raw: bytes) -> bytes:
-    """What the model reads of a package's file."""
+    """The text of a package's file that the model reads."""
     if text.path.endswith((".gz", ".dz")):
         raw = gzip.decompress(raw)
     whole = raw.decode("utf-8")
@@ -121,8 +121,8 @@ def check(path: Path, expected: str, source: str) -> None:
 
 
 def fingerprint(path: Path) -> dict[str, Any]:
-    """Of a dump: hashes of its tokens and of every layer's q, k and v, in the order of their names;
-    and the Frobenius norms of these, which rounding hardly changes."""
+    """A dump's fingerprint: hashes of its tokens and of every layer's q, k and v, in the order of their
+    names; and the Frobenius norms of these, which rounding hardly changes."""
     tensors, tokens = hashlib.sha256(), hashlib.sha256()
     norms = {}
     with h5py.File(path) as dump:
@@ -234,7 +234,7 @@ def main() -> int:
     )
     p.add_argument("folder", type=Path, nargs="?", help="where the dumps go")
     p.add_argument("--only", nargs="+", default=["*"], help="globs of <model>-<text>; default: all")
-    p.add_argument("--list", action="store_true", help="say what would be made, and stop")
+    p.add_argument("--list", action="store_true", help="list the dumps, and stop")
     args = p.parse_args()
     every = [(model, text) for model in MODELS for text in TEXTS]
     wanted = [

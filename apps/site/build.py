@@ -62,7 +62,7 @@ MENU: dict[str, dict[str, str]] = {
         "configs/slurm/README.md": "On Slurm",
         "cuda/README.md": "On a GPU",
         "tests/bench/MEASURED.md": "How fast it is",
-        "SECURITY.md": "Files of strangers",
+        "SECURITY.md": "Untrusted files",
         "CHANGELOG.md": "Changes",
     },
 }

@@ -58,7 +58,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Head:
-    """What a file says of one KV head. `tokens`: the n it was kept for, None if it does not say;
+    """A file's facts of one KV head. `tokens`: the n it was kept for, None if it is missing;
     `least_tokens`: n is at least this."""
 
     prompt: int

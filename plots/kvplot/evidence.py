@@ -1,4 +1,4 @@
-"""What of the evidence is lost to a whole model: the tokens that no head of no layer reads."""
+"""Evidence that is lost to a whole model: the tokens that no head of any layer reads."""
 
 from pathlib import Path
 from typing import Any

@@ -64,7 +64,7 @@ LOOK = {
     "kdeformer": ("#CACC02", "^", 2),
     "given": ("#1F513B", "D", 3),
 }
-# What is left of the colours and the markers that are not taken for one another, in a fixed order.
+# The remaining pairs of colours and markers that can be told apart, in a fixed order.
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 _FREE = [
     (colour, marker)

@@ -1,4 +1,4 @@
-"""What wrote the caches of cells, as figures name and draw it."""
+"""Storages of cells, as figures name and draw them."""
 
 import re
 from typing import Any

@@ -36,9 +36,9 @@ LONGEST_FORMULA = 200  # characters; those of figures are far shorter
 _width = PAGE
 
 KEYS, VALUES, REFERENCE = "#0072B2", "#E69F00", "#000000"
-# Of unordered things that are not methods, as many as a figure has: the same colours, black first.
+# Colours of unordered things that are not methods: the same in every figure, black first.
 SERIES = list(dict.fromkeys(colour for colour, *_ in LOOK.values()))
-# Of a figure's page or column, inches: beyond, the axes of a figure are not what one sees.
+# Greatest height of a legend in inches, and its greatest fraction of the width next to axes.
 _MOST_LEGEND = 4.0
 _MOST_BESIDE = 0.42
 

@@ -241,9 +241,8 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
   command.add_option("--dump", options.dumps, "In place of a sweep file: dumps, or globs of dumps")
       ->type_name("DUMP");
   command
-      .add_option(
-          "--algorithm", options.algorithms,
-          "With --dump: algorithms, separated by commas; their options: `kvbench list parameters`")
+      .add_option("--algorithm", options.algorithms,
+                  "Algorithms, separated by commas; their options: `kvbench list parameters`")
       ->type_name("ID");
   command
       .add_option("--memory", options.memory,

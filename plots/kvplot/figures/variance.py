@@ -75,7 +75,7 @@ def components(logs: Array) -> dict[str, float]:
 
 
 def half_width(found: dict[str, float], shape: tuple[int, ...], texts: int, seeds: int) -> float:
-    """Of the 95 % interval over texts of the mean logarithm over these layers and heads."""
+    """The 95 % interval over texts of the mean logarithm over these layers and heads."""
     _, b, c, _ = shape
     share = {"text": 1, "text x layer": b, "text x head": b * c, "seed": b * c * seeds}
     variance = sum(max(found.get(name, 0.0), 0.0) / count for name, count in share.items())
