@@ -1,4 +1,4 @@
-"""The parts of a model that kvpress's presses read, made from a dump: an attention layer's prompt as
+"""Parts of a model that kvpress's presses read, made from a dump: an attention layer's prompt as
 tensors, and the smallest object that replaces the layer's module."""
 
 from __future__ import annotations

@@ -121,8 +121,8 @@ def check(path: Path, expected: str, source: str) -> None:
 
 
 def fingerprint(path: Path) -> dict[str, Any]:
-    """A dump's fingerprint: hashes of its tokens and of every layer's q, k and v, in the order of their
-    names; and the Frobenius norms of these, which rounding hardly changes."""
+    """A dump's fingerprint: hashes of its tokens and of every layer's q, k and v, in the order of
+    their names; and the Frobenius norms of these, which rounding hardly changes."""
     tensors, tokens = hashlib.sha256(), hashlib.sha256()
     norms = {}
     with h5py.File(path) as dump:

@@ -128,7 +128,7 @@ TEST_CASE("pages name every algorithm that keeps all tokens") {
       const std::string& id = subject.algorithm->id;
       CAPTURE(id);
       CHECK(caches.find(id) != std::string::npos);
-      // dilated_window chooses by position, h2o evicts but for its released form.
+      // dilated_window chooses by position, h2o evicts except in its released form.
       if (id == "dilated_window" || id == "h2o") continue;
       CHECK(results.find('`' + id + '`') != std::string::npos);
     }

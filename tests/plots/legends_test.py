@@ -38,7 +38,7 @@ CODECS = ("bf16", "fp16", "q8_0", "q5_0", "q5_1", "q4_0", "q4_1", "mxfp4", "nvfp
 
 
 def stored(codecs, methods=("exact", "snapkv", "h2o", "tova", "expected_attention")):
-    """A sweep of methods over storages, one setting each; exact as it came has no error."""
+    """A sweep of methods over storages, one setting each; exact without a codec has no error."""
     cells = []
     for place, method in enumerate(methods):
         cells.append(cell(method, {}, 1e-16 if method == "exact" else 0.1 + place, 1.0 - 0.1 * place))
