@@ -72,8 +72,8 @@ class ArrayFile(Mapping):
         self._bits = bits
 
     def _typed(self, name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
-        """NumPy's array and its type. Of bfloat16 it stores two bytes without a type, which no
-        other type of two bytes becomes; integers are bits where `bits` says so."""
+        """NumPy's array and its type. bfloat16 is stored as two bytes without a type, unlike any
+        other type of two bytes; integers are bits where `bits` says so."""
         kind, size = array.dtype.kind, array.dtype.itemsize
         bare = kind == "V" and array.dtype.names is None and size <= 2
         if not bare and (kind not in "iu" or size > 2 or self._bits is None):

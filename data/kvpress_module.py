@@ -27,7 +27,7 @@ REASONS = {"o_proj": WEIGHTS, "v_proj": WEIGHTS, "rotary_emb": ROTATION}
 
 
 class Module:
-    """Stands in for a layer's attention module. What it lacks raises Lacking with the reason."""
+    """Replaces a layer's attention module. A missing attribute raises Lacking with the reason."""
 
     def __init__(self, **attributes: Any) -> None:
         self.__dict__.update(attributes)

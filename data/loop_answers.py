@@ -159,8 +159,8 @@ class Live:
     """kvbench answers: the method sees queries, keys and values of the compressed model, prompt and
     decoded rows, and gives its own answers, rounded to the model's type.
 
-    What a method decides for several KV heads at once, and cache files, are replayed if all of it
-    was decided on the prompt, which both models share. `errors`: of each answered cell.
+    Joint decisions for several KV heads, and cache files, are replayed if all of them were made on
+    the prompt, which both models share. `errors`: of each answered cell.
     """
 
     text: Text

@@ -8,7 +8,7 @@ FOLDER/<model>-<text>.h5: the text's first 2048 tokens, layers 0, 1, 4, the quar
 queries of every row. Inputs are fetched into FOLDER/inputs and refused unless their hashes are
 those of dump_sources.py; FOLDER/dumps.json lists the hashes of inputs and outputs. A dump is
 refused unless it has the tokens of dump_reference.json and its norms to 0.1 %; whether it has the
-same bits is said, for they depend on the processor. What is there already stays; run it again to
+same bits is said, for they depend on the processor. Existing dumps stay; run it again to
 go on.
 """
 

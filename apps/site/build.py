@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 THEME = Path(__file__).resolve().parent / "theme"
 SWEEP = "configs/quick.json"
 REPORT = "report/quick.html"
-# What the menu shows of the repository's pages, by groups; those that are not named come last.
+# Pages of the repository in the menu, by groups; those that are not named come last.
 MENU: dict[str, dict[str, str]] = {
     "Start": {
         "README.md": "kvbench",

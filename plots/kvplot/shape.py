@@ -1,8 +1,8 @@
 """Parts of a results.json or an inspection that kvplot reads, checked once when it is opened.
 
 A shape is a function of a value and its JSON pointer that returns the first fault as text, or None.
-What kvplot does not read is not checked; `kvbench schema results` describes the whole file, and
-tests/plots/damaged_results_test.py compares the two.
+Members that kvplot does not read are not checked; `kvbench schema results` describes the whole
+file, and tests/plots/damaged_results_test.py compares the two.
 """
 
 import json

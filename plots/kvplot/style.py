@@ -222,8 +222,8 @@ def legend_right(
     axis: Axes, handles: Mapping[str, Any] | None = None, text: Callable[[str], str] = str
 ) -> None:
     """A legend beside the axis; in one column, and where it would be higher than the figure or take
-    the axes' width, above all panels. Of `handles` by name, or of what is drawn in the axis; `text`
-    is what stands there for a name."""
+    the axes' width, above all panels. Shows `handles` by name, or the lines of the axis; `text`
+    replaces a name."""
     shown, names = axis.get_legend_handles_labels()
     if handles is not None:
         shown, names = list(handles.values()), list(handles)

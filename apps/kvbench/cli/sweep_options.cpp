@@ -131,8 +131,8 @@ std::string text_of(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// What the sweep runs: algorithms, parameters and the rest that changes its cells, and the dumps. A
-// sweep grows by its seeds, so they are not part of it.
+// The content of the sweep: algorithms, parameters and the rest that changes its cells, and the
+// dumps. A sweep grows by its seeds, so they are not part of it.
 std::string name_of(const json& sweep, const std::vector<std::string>& algorithms,
                     const SweepOptions& options) {
   std::vector<std::string> parts = algorithms;
@@ -216,7 +216,7 @@ std::vector<std::string> SweepOptions::all_sets() const {
     if (text.empty()) return;
     const json value = value_of(text);
     const std::string section = path.substr(0, path.find('.'));
-    // Of seeds a number is how many; a list are the seeds.
+    // A number of seeds, or a list of them.
     if (section == "seeds" && (value.is_array() || value.is_object())) path = section;
     for (const std::string& set : sets) {
       const std::string other = dotted(set);

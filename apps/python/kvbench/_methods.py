@@ -119,7 +119,7 @@ def method(cls: _Class) -> _Class:
     random numbers, from `prompt.rng`: then a sweep runs it once per seed.
 
     A cell's key has a hash of the source text of the class's functions and of its constants,
-    inherited ones too: a method that was changed has other cells. What these functions call, and
+    inherited ones too: a method that was changed has other cells. Functions that these call, and
     docstrings of the class, are not in it.
 
     Raises kvbench.Error for a class without one of the three, one that is named like an algorithm,

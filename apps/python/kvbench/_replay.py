@@ -303,7 +303,7 @@ def replay(
 
     The algorithm is an id, or an instance of a class made with kvbench.method. An id's parameters
     are keywords (kvbench.algorithms()); budget={"memory": 0.25} asks for the budget that takes a
-    quarter of the exact memory. What is left out has its default.
+    quarter of the exact memory. Omitted parameters have their defaults.
 
     scale: multiplies <q, k>; default d ** -0.5.
     sliding_window: tokens that a row sees, itself included; 0: all before it.

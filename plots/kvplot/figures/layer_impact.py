@@ -2,8 +2,8 @@
 
 Three panels over the layers: the error of the whole layer's output relative to that output, the
 same relative to the residual stream that it is added to, and how much of the heads' errors is left
-after they are added up (1: none cancels). Of each method one setting, that whose memory is nearest
-to --memory; means over seeds, then texts.
+after they are added up (1: none cancels). Each method has one setting, with memory nearest to
+--memory; means over seeds, then texts.
 """
 
 from argparse import ArgumentParser, Namespace

@@ -1,7 +1,7 @@
 """Where the spread of errors comes from: components of variance of texts, layers, heads and seeds.
 
-Of logarithms of errors, and of their ratio to uniform sampling, of every method in the setting
-nearest to a memory. Estimates are those of a balanced nested analysis of variance.
+Components of logarithms of errors, and of their ratio to uniform sampling, of every method
+in the setting nearest to a memory. Estimates are those of a balanced nested analysis of variance.
 """
 
 from argparse import ArgumentParser, Namespace
