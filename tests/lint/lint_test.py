@@ -175,6 +175,8 @@ class Sentences(unittest.TestCase):
                 [kind for _, kind, _ in prose.found_in(page, "a.md")],
                 ["long", "replaced word", "wide line"],
             )
+            page.write_text("a\n" * 501)
+            self.assertIn(("a.md", "long page", "501 lines"), prose.found_in(page, "a.md"))
 
     def test_counts_may_only_fall(self) -> None:
         self.assertEqual(prose.faults({"a.md": {"long": 2}}, {"a.md": {"long": 2}}), [])

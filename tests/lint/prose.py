@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ALLOWED = Path(__file__).with_name("prose_allowed.json")
 LONGEST = 35  # words
 WIDEST = 120  # columns, without the targets of links
+LONGEST_PAGE = 500  # lines
 # Words that the glossary replaces; pages use none that CONTRIBUTING.md replaces, either.
 REPLACED = r"\b(asking rows?|as (it|they) came)\b"
 REPLACED_ON_PAGES = r"\bbeside\b"
@@ -83,7 +84,9 @@ def found_in(path: Path, name: str) -> list[tuple[str, str, str]]:
         used = [each for each in sentences(text) if re.search(REPLACED_ON_PAGES, each)]
         found += [(name, "replaced word", each) for each in used]
         wide = [line for line in without_code(text).splitlines() if len(line) > WIDEST]
-        return found + [(name, "wide line", line) for line in wide]
+        found += [(name, "wide line", line) for line in wide]
+        lines = len(text.splitlines())
+        return found + [(name, "long page", f"{lines} lines")] * (lines > LONGEST_PAGE)
     folder = f"comments of {name.partition('/')[0] if '/' in name else 'scripts'}"
     return [
         (folder, kind, f"{name}: {each}")
