@@ -6,8 +6,8 @@
 The model reads each text once; kvbench compresses the cache of every layer after the prompt,
 setting by setting of the sweep; and the model decodes the last tokens over it, teacher-forced.
 Next-token distributions are compared with those of the full cache. MODEL is a folder, a .gguf file,
-or a name on the Hugging Face hub. The folder OUT gets loop.json, whose members README.md next to
-this file explains; interrupted, the same command goes on.
+or a name on the Hugging Face hub. The folder OUT gets loop.json, which LOOP.md next to
+this file explains. The same command resumes after an interruption.
 """
 
 from __future__ import annotations

@@ -102,8 +102,8 @@ def number(above_zero: bool) -> Callable[[str], float]:
 
 BY_LAYER = """\
 VALUE of --scale, --sliding-window, --logit-softcap, --chunk, --value-in-key, --kv-layer, --kv-heads
-and of the options --rope-.. may be said by layer: 0=512,5=0 or 0-4=512,5=0, or 512,5=0, where 512
-is that of the other layers."""
+and of the options --rope-.. may be given by layer: 0=512,5=0 or 0-4=512,5=0, or 512,5=0, where 512
+is for the other layers."""
 
 
 def parser(described: str | None) -> argparse.ArgumentParser:

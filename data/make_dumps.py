@@ -7,9 +7,9 @@ Called by `data/dumps.sh`, which installs what this needs. One dump per model an
 FOLDER/<model>-<text>.h5: the text's first 2048 tokens, layers 0, 1, 4, the quarters and the last,
 queries of every row. Inputs are fetched into FOLDER/inputs and refused unless their hashes are
 those of dump_sources.py; FOLDER/dumps.json lists the hashes of inputs and outputs. A dump is
-refused unless it has the tokens of dump_reference.json and its norms to 0.1 %; whether it has the
-same bits is said, for they depend on the processor. Existing dumps stay; run it again to
-go on.
+refused unless it has the tokens of dump_reference.json and its norms to 0.1 %; its bits may
+differ, because they depend on the processor, and a line tells whether they do. Existing dumps
+stay; run it again to go on.
 """
 
 from __future__ import annotations

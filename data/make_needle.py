@@ -7,10 +7,10 @@
 
 `make` writes needle.npy, the token ids, and needle.json: the needle's tokens, the rows that ask
 for them (those that predict the answer's tokens, or without one the last row of the question), and
-the prompt's length, that of the text before the question. The needle stands behind the last
+the prompt's length, that of the text before the question. The needle follows the last
 sentence that ends before the depth. `make_needle.py mark DUMP --evidence needle.json` writes the
 evidence into a dump of these tokens that is there already. MODEL
-is a folder, a .gguf file, or a name on the Hugging Face hub; of it the tokenizer alone is needed.
+is a folder, a .gguf file, or a name on the Hugging Face hub; only its tokenizer is needed.
 """
 
 from __future__ import annotations
