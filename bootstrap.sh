@@ -3,7 +3,7 @@
 #   ./bootstrap.sh demo      install what is missing, build, replay the shipped dump, draw the figure
 #                            and a page to explore: results/quick/report.html
 #   ./bootstrap.sh test      the quick tests, which show that the build is right
-#   ./bootstrap.sh test full what CI runs on every change; .ci/nightly: the rest
+#   ./bootstrap.sh test full the tests that CI runs on every change; .ci/nightly: the rest
 #
 #   ./bootstrap.sh deps [model]          Debian's packages and .venv; model: .venv-model, with torch (6 GB)
 #   ./bootstrap.sh build                 build/bin/kvbench
@@ -22,7 +22,7 @@
 #   tests/python/run.sh    the Python package's tests          tests/exporter/run.sh   the exporter's tests
 #   tests/loop/run.sh      the closed loop's tests             tests/peers/run.sh      kvpress and others' codecs
 #   tests/slurm/run.sh     a Slurm of one node                 tests/install/container.sh  the images
-# KVBENCH_SKIP_DEPS=1 installs no packages; CMake then reports what is missing.
+# KVBENCH_SKIP_DEPS=1 installs no packages; CMake then reports missing ones.
 # KVBENCH_CUDA=ON compiles the CUDA kernels on a machine without a driver too; OFF never.
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 

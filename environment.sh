@@ -25,7 +25,7 @@ can_be_root() {
   [[ $(id -u) == 0 ]] || { command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; }
 }
 
-# Installs what is missing of Debian's ${packages[@]}. KVBENCH_SKIP_DEPS=1 installs nothing; CMake then reports what is missing.
+# Installs those of Debian's ${packages[@]} that are missing. KVBENCH_SKIP_DEPS=1 installs nothing; CMake then reports missing ones.
 deps() {
   [[ ${KVBENCH_SKIP_DEPS:-0} != 1 ]] || return 0
   local installed package missing=()

@@ -64,7 +64,7 @@ class Lane {
 
 }  // namespace cuda
 
-// What the calls on one device share.
+// State that the calls on one device share.
 class CudaKernels::Device {
  public:
   explicit Device(int index);

@@ -1,4 +1,4 @@
-// What a CUDA device can do at best, measured by small kernels of their own: no program that does
+// The highest rates of a CUDA device, measured by small kernels of their own: no program that does
 // the same arithmetic, or moves the same memory, is faster. Plain C++: callers need no CUDA header.
 #pragma once
 

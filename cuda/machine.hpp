@@ -45,11 +45,11 @@
 //                                    goes before what other machines have launched and not begun
 //   machine.copies()                 ResidentCopies: which matrices of the host are on the device
 //   machine.wait()                   returns when all of this is done
-// All of it is in order; download returns when the data is there. What another machine will read
-// has to be waited for.
+// All of it is in order; download returns when the data is there. Data that another machine will
+// read must be complete first.
 //
 // The concepts say what the compiler can check of this: which operations there are, on what types.
-// What they mean is said above, and found out by tests/cuda.
+// The comments above define them, and tests/cuda checks them.
 #pragma once
 
 #include <concepts>
@@ -90,7 +90,7 @@ struct WarpTiles {
   KVBENCH_DEVICE static int column(int t, int j, int e) { return 8 * j + t % 4 * 2 + e; }
 };
 
-// What stands for any phase, factor and body in the concepts; nothing of it is ever run.
+// Stand-ins for any phase, factor and body in the concepts; nothing of it is ever run.
 namespace any {
 
 struct IndexPhase {
@@ -109,7 +109,7 @@ using Tiles = WarpTiles<16, 8>;
 
 }  // namespace any
 
-// What a body may do with the block that runs it.
+// Operations of a body on the block that runs it.
 template <class B>
 concept Block = requires(B& block, typename B::template Own<any::Tiles>& own, double (&to)[2][4],
                          const double* from, const any::Factor& factor, const any::Fetches& fetches,
@@ -152,7 +152,7 @@ struct Body {
 
 }  // namespace any
 
-// What the host logic of a kernel may do.
+// Operations of a kernel's host logic.
 template <class M>
 concept Machine = requires(M& machine, const MemoryNeed& need, double* to, const double* from,
                            Index n, Grid grid) {

@@ -1,6 +1,6 @@
 // Who may use how much of a device's memory. Every kernel call reserves what it will allocate
-// before it begins, once, so that calls of several threads never run out half-way. What outlives a
-// call is resident in a part of its own, so that no call ever waits for it.
+// before it begins, once, so that calls of several threads never run out half-way. Data that
+// outlive a call are resident in a part of their own, so that no call ever waits for it.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace kvbench::cuda {
 
-// What a call needs: `fixed_bytes` whatever it does, and `row_bytes` for each of `rows` rows that
+// Memory that a call needs: `fixed_bytes` in any case, and `row_bytes` for each of `rows` rows that
 // it would like to have on the device at once. It can do with fewer rows at a time, at least one.
 struct MemoryNeed {
   std::string what;  // "exact attention"

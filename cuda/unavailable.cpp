@@ -1,4 +1,4 @@
-// What stands in for the CUDA side in a build without it: no device, and the reason.
+// Replaces the CUDA side in a build without it: no device, and the reason.
 #include "cuda/device_peaks.hpp"
 #include "cuda/devices.hpp"
 #include "system/error.hpp"

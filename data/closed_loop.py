@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What a language model says over a compressed cache, beside attention error and memory.
+"""A language model's divergence over a compressed cache, with attention error and memory.
 
     closed_loop.py MODEL --text book.txt --config sweep.json --out results/loop
 
 The model reads each text once; kvbench compresses the cache of every layer after the prompt,
 setting by setting of the sweep; and the model decodes the last tokens over it, teacher-forced.
 Next-token distributions are compared with those of the full cache. MODEL is a folder, a .gguf file,
-or a name on the Hugging Face hub. The folder OUT gets loop.json, whose members README.md next to
-this file explains; interrupted, the same command goes on.
+or a name on the Hugging Face hub. The folder OUT gets loop.json, which LOOP.md next to
+this file explains. The same command resumes after an interruption.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--config", type=Path, required=True, help="a sweep file; its dumps are not read"
     )
-    p.add_argument("--out", type=Path, required=True, help="folder for loop.json and what it needs")
+    p.add_argument("--out", type=Path, required=True, help="folder for loop.json and its files")
     p.add_argument("--tokens", type=int, default=2048, help="of each text (default 2048)")
     p.add_argument(
         "--decisions",
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         help="compressed layers: all (default: those of the sweep's select), 0,1,15, 0-7, or "
         "one-at-a-time: each alone, for its sensitivity",
     )
-    p.add_argument("--fresh", action="store_true", help="discard what OUT holds of a closed loop")
+    p.add_argument("--fresh", action="store_true", help="discard the closed loop that OUT holds")
     return p
 
 

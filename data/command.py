@@ -1,4 +1,4 @@
-"""What the programs of this folder have in common: how options are refused, what is said where a
+"""Common parts of the programs of this folder: refusals of options, messages where a
 package is missing, and how they end."""
 
 from __future__ import annotations

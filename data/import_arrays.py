@@ -6,11 +6,11 @@
 Arrays are named q, k, v, optionally out (the model's own attention outputs of the last rows),
 sinks and alibi_slopes [Hq], wo [Hq, dv, hidden] and residual_norm [Nr],
 after `<layer>/` or `<sequence>/<layer>/` if there are several ("." serves as well as "/", and
-`layers/` may stand before the number); an .npy is named as its file is. token_ids and inv_freq are
-read too, inv_freq and other facts of a layer also beside its arrays, as `<layer>/inv_freq`.
+`layers/` may stand before the number); an .npy has its file's name. token_ids and inv_freq are
+read too, inv_freq and other facts of a layer also as `<layer>/inv_freq`.
 q [Hq, Nq, d], k [Hkv, n, d], v [Hkv, n, dv]; --order tokens for [n, H, d]. A batch [B, H, n, d]
-becomes B sequences; attention_mask [B, n] of 0 and 1 says which tokens are padding, and is cut
-off. q and k are post-rotation. The format is in README.md next to this file.
+becomes B sequences; attention_mask [B, n] of 0 and 1 marks padding tokens, which are cut
+off. q and k are post-rotation. The format is in FORMAT.md next to this file.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes cache files of what kvpress's presses keep of a dump's prompts, for `kvbench` to replay.
+"""Makes cache files of the tokens that kvpress's presses keep, for `kvbench` to replay.
 
     kvpress_caches.py dump.h5 SnapKVPress 'AdaKVPress(SnapKVPress(window_size=32))' \\
         --budget 256 512 --out caches
 
 A press is a class of kvpress with its arguments, other presses among them, or MODULE:CLASS(..) for
-one of your own. Each press and budget (or ratio) gives a file OUT/<press>-<budget>.h5 with what
-`press.compress` keeps of every sequence, layer and KV head. Presses that read more of a model than
-a dump holds are refused with the reason; --list says which. It needs kvpress:
+one of your own. Each press and budget (or ratio) gives a file OUT/<press>-<budget>.h5 with the rows
+that `press.compress` keeps of every sequence, layer and KV head. Presses that read more of a
+model than a dump holds are refused with the reason; --list names them. It needs kvpress:
 `tests/peers/run.sh` puts kvpress into .venv-model.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "kvpress_caches.py"
 
-# What a press is given, and what it keeps.
+# Input and output of a press.
 
 
 def attention_rows(press: Any, prompt: int) -> int:
@@ -77,7 +77,7 @@ def watch_scores(press: Any) -> None:
 
 
 def kept(press: Any, layer: Layer) -> list[KeptRows]:
-    """What the press keeps of each KV head's prompt."""
+    """Tokens that the press keeps of each KV head's prompt."""
     import torch
 
     watched = attention_rows(press, layer.prompt)
@@ -220,7 +220,7 @@ def chosen(group: h5py.Group, wanted: list[str] | None, option: str) -> list[str
 def heads_of(
     dump: h5py.File, spec: str, cut: Cut, args: argparse.Namespace
 ) -> Iterator[tuple[Head, KeptRows]]:
-    """What the press keeps of the dump, KV head by KV head."""
+    """Tokens that the press keeps of the dump, KV head by KV head."""
     import torch
     from presses.kvpress_module import read_layer
 

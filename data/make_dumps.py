@@ -7,9 +7,9 @@ Called by `data/dumps.sh`, which installs what this needs. One dump per model an
 FOLDER/<model>-<text>.h5: the text's first 2048 tokens, layers 0, 1, 4, the quarters and the last,
 queries of every row. Inputs are fetched into FOLDER/inputs and refused unless their hashes are
 those of texts/dump_sources.py; FOLDER/dumps.json lists the hashes of inputs and outputs. A dump is
-refused unless it has the tokens of texts/dump_reference.json and its norms to 0.1 %; whether it has
-the same bits is said, for they depend on the processor. What is there already stays; run it again
-to go on.
+refused unless it has the tokens of texts/dump_reference.json and its norms to 0.1 %; its bits may
+differ, because they depend on the processor, and a line tells whether they do. Existing dumps
+stay; run it again to go on.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def put(path: Path, data: bytes) -> None:
 
 
 def text_of(text: Text, raw: bytes) -> bytes:
-    """What the model reads of a package's file."""
+    """The text of a package's file that the model reads."""
     if text.path.endswith((".gz", ".dz")):
         raw = gzip.decompress(raw)
     whole = raw.decode("utf-8")
@@ -121,8 +121,8 @@ def check(path: Path, expected: str, source: str) -> None:
 
 
 def fingerprint(path: Path) -> dict[str, Any]:
-    """Of a dump: hashes of its tokens and of every layer's q, k and v, in the order of their names;
-    and the Frobenius norms of these, which rounding hardly changes."""
+    """A dump's fingerprint: hashes of its tokens and of every layer's q, k and v, in the order of
+    their names; and the Frobenius norms of these, which rounding hardly changes."""
     tensors, tokens = hashlib.sha256(), hashlib.sha256()
     norms = {}
     with h5py.File(path) as dump:
@@ -234,7 +234,7 @@ def main() -> int:
     )
     p.add_argument("folder", type=Path, nargs="?", help="where the dumps go")
     p.add_argument("--only", nargs="+", default=["*"], help="globs of <model>-<text>; default: all")
-    p.add_argument("--list", action="store_true", help="say what would be made, and stop")
+    p.add_argument("--list", action="store_true", help="list the dumps, and stop")
     args = p.parse_args()
     every = [(model, text) for model in MODELS for text in TEXTS]
     wanted = [

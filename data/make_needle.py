@@ -7,10 +7,10 @@
 
 `make` writes needle.npy, the token ids, and needle.json: the needle's tokens, the rows that ask
 for them (those that predict the answer's tokens, or without one the last row of the question), and
-the prompt's length, that of the text before the question. The needle stands behind the last
+the prompt's length, that of the text before the question. The needle follows the last
 sentence that ends before the depth. `make_needle.py mark DUMP --evidence needle.json` writes the
 evidence into a dump of these tokens that is there already. MODEL
-is a folder, a .gguf file, or a name on the Hugging Face hub; of it the tokenizer alone is needed.
+is a folder, a .gguf file, or a name on the Hugging Face hub; only its tokenizer is needed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def place_of(text: list[int], depth: float, decode: Callable[[list[int]], str]) 
 
 
 def made(parts: Parts, tokens: int, depth: float, decode: Callable[[list[int]], str]) -> Needle:
-    """Of `tokens` tokens in all: the text is cut to what the others leave."""
+    """A sequence of `tokens` tokens: the text is cut to the length that the others leave."""
     others = len(parts.start) + len(parts.needle) + len(parts.question) + len(parts.answer)
     left = tokens - others
     if left < 1:
@@ -169,7 +169,7 @@ def parser() -> argparse.ArgumentParser:
     m.add_argument("model", help="folder, .gguf file, or name on the hub, for its tokenizer")
     m.add_argument("--text", type=Path, required=True, help="UTF-8 text to put the needle into")
     m.add_argument("--needle", required=True, help="the sentence, with a space before it")
-    m.add_argument("--question", required=True, help="what asks for it, behind the text")
+    m.add_argument("--question", required=True, help="question after the text")
     m.add_argument("--answer", default="", help="behind the question (default: none)")
     m.add_argument("--depth", type=float, default=0.5, help="0: first, 1: last (default 0.5)")
     m.add_argument("--tokens", type=int, required=True, help="tokens in all")

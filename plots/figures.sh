@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# plots/figures.sh: every figure of plots/README.md, in results/figures: the sweeps of configs/figures and the
+# plots/figures.sh: every figure of plots/GALLERY.md, in results/figures: the sweeps of configs/figures and the
 # field, then what they give. A sweep that is not older than its inputs stays; an interrupted one goes on.
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
 build

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # plots/texts.sh [FOLDER]: sweeps over the dumps that data/dumps.sh made in FOLDER or the cache, into results/texts:
 # intervals over texts. Model by model, since a text that two models read is not two texts. Gemma's sliding
-# layers are left out, where what is held depends on the data.
+# layers are left out, because their memory depends on the data.
 folder=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
 compgen -G "$folder/*-*.h5" >/dev/null || die "$folder has no dump; data/dumps.sh makes them"

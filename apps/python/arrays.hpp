@@ -15,9 +15,8 @@ namespace kvbench::python {
 
 using AnyArray = nanobind::ndarray<nanobind::ro>;
 
-// A stack of matrices [heads, rows, columns] of doubles. Of a C-contiguous float64 array it is
-// the array's own memory, which must live as long; of other layouts, float32, float16 and bfloat16
-// an exact copy.
+// A stack of matrices [heads, rows, columns] of doubles. A C-contiguous float64 array is used
+// in place and must live as long; other layouts, float32, float16 and bfloat16 are copied exactly.
 class DoubleStack {
  public:
   // `given` has 3 dimensions, or 2 where it is one matrix. Throws InputError, naming the array

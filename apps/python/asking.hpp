@@ -12,7 +12,7 @@
 
 namespace kvbench::python {
 
-// What a method sees of a stream.
+// A method's view of a stream.
 struct PromptCopy {
   PromptCopy(const Stream& stream, Index p);
 
@@ -35,7 +35,7 @@ nanobind::object answer_of(const PythonMethod& method, const std::string& params
 // kept_rows() of a method; what is wrong is its cell's failure.
 KeptRows rows_of(const PythonMethod& method, nanobind::handle columns, Index prompt);
 
-// What the method keeps of each prompt; asks it, from a thread of the work.
+// Rows that the method keeps of each prompt; calls it, from a thread of the work.
 std::vector<KeptRows> kept_of(const PythonMethod& method, const std::string& params,
                               std::uint32_t seed, std::vector<PromptCopy> prompts);
 

@@ -59,7 +59,7 @@ Json document(const DumpInfo& info) {
   return out;
 }
 
-// Of a layer that the dump has: Python asks by what document() lists.
+// For a layer of the dump: Python uses the names that document() lists.
 const LayerInfo& layer_of(const Dump& dump, const std::string& sequence, int layer) {
   const SequenceInfo* found = dump.info().find_sequence(sequence);
   const LayerInfo* info = found == nullptr ? nullptr : found->find_layer(layer);

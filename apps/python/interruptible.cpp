@@ -42,7 +42,7 @@ std::timed_mutex& turn() {
   return mutex;
 }
 
-// What a signal handler of Python raised; null if nothing. Without the interpreter's lock.
+// The exception of Python's signal handler; null if none. Without the interpreter's lock.
 std::exception_ptr raised_by_signal() {
   const nb::gil_scoped_acquire locked;
   if (PyErr_CheckSignals() == 0) return nullptr;

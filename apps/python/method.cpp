@@ -46,7 +46,7 @@ Parameter parameter_of(const nlohmann::json& given) {
   return parameter;
 }
 
-// What the rows need of a stream, as a cache file's head says it.
+// Requirements of the rows on a stream, as a cache file's head says it.
 KeptHead head_of(const KeptRows& kept, const StreamShape& shape) {
   KeptHead head;
   head.prompt = kept.prompt;
@@ -73,13 +73,13 @@ std::unique_ptr<Algorithm> replayed(const PythonMethod& method, KeptRows rows,
   return std::make_unique<KeptRowsReplay>(std::move(rows), shape, context.prompt);
 }
 
-// What a method of whole layers keeps of one.
+// Rows that a method of whole layers keeps of one layer.
 struct LayerOutcome {
   std::map<int, KeptRows> by_head;
   std::string failure;  // why there are none
 };
 
-// Of all layers of a scope, one after the other.
+// Rows of all layers of a scope, one after the other.
 struct LayerDecisions {
   const PythonMethod* method;
   std::string params;

@@ -52,7 +52,7 @@ def version_faults(version: str, files: list[Path]) -> list[str]:
 
 
 def text_faults(root: Path, version: str) -> list[str]:
-    """Of CHANGELOG.md and CITATION.cff."""
+    """Errors of CHANGELOG.md and CITATION.cff."""
     faults = []
     changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     first = re.search(r"^## (.*)$", changes, re.MULTILINE)
@@ -70,7 +70,7 @@ def text_faults(root: Path, version: str) -> list[str]:
 
 
 def source_archive(root: Path, version: str, out: Path) -> Path:
-    """Of the commit, the same bytes whenever it is made."""
+    """The commit's archive, the same bytes whenever it is made."""
     name = f"kvbench-{version}"
     tar = subprocess.run(
         ["git", "-C", str(root), "archive", "--format=tar", f"--prefix={name}/", "HEAD"],

@@ -13,7 +13,7 @@ from pages import Links, SiteError, relative
 FOLDER = "algorithms"
 COMPARED = "lib/algorithms/VERIFIED.md"
 FLOORS = "tests/bench/FLOORS.md"
-GALLERY = "plots/README.md"
+GALLERY = "plots/GALLERY.md"
 FIELD = "configs/field.json"
 FIELD_PICTURE = "gallery/field.png"
 PAPERS = "configs/papers"

@@ -1,15 +1,19 @@
 """The site: the repository's own pages, a page per algorithm out of the registry, example report.
 
-No text is kept twice: pages are read where they stand, their links changed on the way, and mkdocs
-makes HTML of them. Every link that leads to nothing is an error."""
+No text is kept twice: pages are read in place, their links are changed on the way, and mkdocs makes
+HTML of them. Every broken link is an error."""
 
 import argparse
+import base64
+import hashlib
 import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +24,16 @@ ROOT = Path(__file__).resolve().parents[2]
 THEME = Path(__file__).resolve().parent / "theme"
 SWEEP = "configs/quick.json"
 REPORT = "report/quick.html"
-# What the menu shows of the repository's pages, by groups; those that are not named come last.
+# Pages of the repository in the menu, by groups; those that are not named come last.
 MENU: dict[str, dict[str, str]] = {
     "Start": {
         "README.md": "kvbench",
         "configs/README.md": "Sweeps",
         "configs/RESULTS.md": "What results say",
-        "data/README.md": "Dumps and cache files",
+        "data/README.md": "Dumps",
         "data/LARGE_MODEL.md": "A dump of an 8B model",
+        "data/FORMAT.md": "The format of dumps and cache files",
+        "data/LOOP.md": "What a model says",
         "FAQ.md": "Questions",
     },
     "Methods": {
@@ -41,7 +47,8 @@ MENU: dict[str, dict[str, str]] = {
     "Findings": {
         "plots/FINDINGS.md": "Findings",
         "plots/METRICS.md": "Which metric to trust",
-        "plots/README.md": "Gallery and kvplot",
+        "plots/GALLERY.md": "Gallery",
+        "plots/README.md": "kvplot",
         "report/README.md": "An example report",
         "configs/figures/README.md": "Sweeps behind the figures",
     },
@@ -54,8 +61,8 @@ MENU: dict[str, dict[str, str]] = {
         "configs/launchers/README.md": "On many machines",
         "configs/slurm/README.md": "On Slurm",
         "cuda/README.md": "On a GPU",
-        "tests/bench/README.md": "How fast it is",
-        "SECURITY.md": "Files of strangers",
+        "tests/bench/MEASURED.md": "How fast it is",
+        "SECURITY.md": "Untrusted files",
         "CHANGELOG.md": "Changes",
     },
 }
@@ -84,13 +91,30 @@ def title_of(text: str, name: str) -> str:
     return heading[1].replace("`", "")
 
 
-def notebook_text(notebook: str) -> str:
-    """Its cells as a page."""
+def notebook_text(notebook: str, picture: Callable[[bytes], str]) -> str:
+    """Its cells and outputs as a page; `picture` stores a PNG and returns its address."""
     out = []
-    for each in json.loads(notebook)["cells"]:
-        text = "".join(each["source"])
-        out.append(text if each["cell_type"] == "markdown" else f"```python\n{text}\n```")
+    for cell in json.loads(notebook)["cells"]:
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            out.append(text)
+            continue
+        out.append(f"```python\n{text}\n```")
+        for each in cell["outputs"]:
+            if each["output_type"] == "stream":
+                out.append(f"```text\n{''.join(each['text']).rstrip()}\n```")
+            else:
+                png = base64.b64decode(each["data"]["image/png"])
+                out.append(f'<img alt="The output of the cell above" src="{picture(png)}">')
     return "\n\n".join(out) + "\n"
+
+
+def _picture(page: Path, png: bytes) -> str:
+    """Stores a picture of a page next to it, and returns its name."""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    path = page.with_name(f"{page.stem}-{hashlib.sha256(png).hexdigest()[:8]}.png")
+    path.write_bytes(png)
+    return path.name
 
 
 class Site:
@@ -115,7 +139,9 @@ class Site:
         self._report(docs, results)
         for name in sorted(self._links.notebooks):
             page = name.removesuffix(".ipynb") + ".md"
-            text = notebook_text((self._root / name).read_text(encoding="utf-8"))
+            text = notebook_text(
+                (self._root / name).read_text(encoding="utf-8"), partial(_picture, docs / page)
+            )
             self._write(docs, page, page_text(text, page, self._links, ids))
         for source, copy in self._links.copied.items():
             (docs / copy).parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
 class SiteError(Exception):
-    """What is wrong with the sources, all of it, one line each."""
+    """Errors of the sources, all of them, one line each."""
 
 
 def anchor(title: str, separator: str = "-") -> str:
@@ -134,7 +134,7 @@ class Links:
         return relative(self.place(source), page) + mark + fragment
 
     def place(self, source: str) -> str:
-        """Of a file of the repository in the folder that mkdocs reads; it will be there."""
+        """The place of a repository's file in the folder that mkdocs reads; it will be there."""
         suffix = PurePosixPath(source).suffix
         if source in self._pages:
             return source

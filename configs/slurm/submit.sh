@@ -1,7 +1,7 @@
 #!/bin/bash
 # Submits a sweep and the job that merges it:
 #   configs/slurm/submit.sh CONFIG OUT [options of sbatch for the array, such as --partition=long]
-# Run again after a failure, it computes only what is missing.
+# Run again after a failure, it computes only missing cells.
 set -euo pipefail
 
 if (($# < 2)); then

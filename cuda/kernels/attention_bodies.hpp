@@ -42,7 +42,7 @@ struct NarrowAttend {
 
 // A warp takes 16 queries. Their probabilities p never leave its registers: the lanes that get a
 // tile of logits from Q K^T have it where P V wants it, if the tokens of a step are not four in a
-// row but every second of eight. What is multiplied next comes to shared memory meanwhile.
+// row but every second of eight. The next factors come to shared memory meanwhile.
 // Shape: one of the above; kCapped: whether there is a soft-cap; kPairs: d and dv are even, so that
 // numbers come in pairs.
 template <class Shape, bool kCapped, bool kPairs>
@@ -76,11 +76,11 @@ struct AttendSpan {
     double queries[kStays ? kQueries : 1][Shape::kStay + 4];  // those that stay
     Part parts[2];       // one is multiplied while the other is fetched
     int rows[kQueries];  // -1 if there is no such query: it sees nothing
-    // Of the four lanes that share a query. Registers have no room for them.
+    // Values of the four lanes that share a query. Registers have no room for them.
     double largest[kQueries][4];    // logits of this tile
     SpanSums running[kQueries][4];  // sums over a lane's own tokens, the maximum over all
   };
-  // What a block works on: tokens [begin, end). There are fewer tokens than an int counts.
+  // The tokens of a block: [begin, end). There are fewer tokens than an int counts.
   struct Range {
     Index first_query_index;
     Index first_column;

@@ -23,7 +23,7 @@ struct Nearest {
   std::int32_t cluster;
 };
 
-// What one stream's clustering keeps on the device.
+// State of one stream's clustering on the device.
 struct NetView {
   const double* points = nullptr;  // [n, d]
   Index d = 0;

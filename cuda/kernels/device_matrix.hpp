@@ -42,7 +42,7 @@ class DeviceMatrix {
   DeviceMatrix(M& machine, ConstMatrix matrix)
       : machine_(machine), matrix_(matrix), resident_(machine.copies().find(matrix)) {}
 
-  // What the call has to reserve for it.
+  // Bytes that the call has to reserve for it.
   Index bytes() const { return resident_ ? 0 : bytes_of_doubles(matrix_.rows * matrix_.cols); }
 
   // [rows, cols] without gaps; to be called once, after the reservation.

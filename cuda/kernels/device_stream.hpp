@@ -14,7 +14,7 @@
 
 namespace kvbench::cuda {
 
-// What bodies see: query r * G + g is query head g at token position rows[r].
+// The stream as bodies see it: query r * G + g is query head g at token position rows[r].
 struct StreamView {
   const double* queries = nullptr;  // [queries, d]
   const double* keys = nullptr;     // [n, d]
@@ -54,7 +54,7 @@ template <Machine M>
 class DeviceStream {
  public:
   static Index row_bytes(const StreamShape& shape) { return bytes_of_doubles(doubles(shape, 1)); }
-  // Of room for so many rows.
+  // Bytes for this many rows.
   static Index doubles(const StreamShape& shape, Index rows) {
     return rows * (shape.heads_per_kv * shape.d + 1);
   }

@@ -51,7 +51,7 @@ void with_attend_span(const StreamShape& shape, Index shared_bytes, const Run& r
   }
 }
 
-// What the threads of a call share: keys and values on the device, and how the work is cut.
+// State that the threads of a call share: keys and values on the device, and how the work is cut.
 struct AttentionCall {
   const Stream& stream;
   const double* keys = nullptr;
@@ -60,7 +60,7 @@ struct AttentionCall {
   Index spans = 0;  // most of a row
   Index rows = 0;   // that a thread has on the device at a time
 
-  // Of a thread's memory for so many rows.
+  // Bytes of a thread for this many rows.
   template <Machine M>
   static Index doubles(const StreamShape& shape, Index spans, Index rows) {
     return DeviceStream<M>::doubles(shape, rows) +

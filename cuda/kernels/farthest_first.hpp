@@ -12,13 +12,13 @@
 
 namespace kvbench::cuda {
 
-// What some candidates say after a centre was chosen.
+// Results of some candidates after a centre was chosen.
 struct Farthest {
   double radius;            // largest squared distance
   double squared_distance;  // largest of those that are no centre, -1 if there is none
   std::int64_t candidate;   // who has it, the lowest
 
-  // Of two ranges of candidates.
+  // The result of two ranges of candidates.
   KVBENCH_DEVICE static Farthest join(const Farthest& a, const Farthest& b) {
     const bool later = b.squared_distance > a.squared_distance ||
                        (b.squared_distance == a.squared_distance && b.candidate < a.candidate);

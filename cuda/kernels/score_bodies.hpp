@@ -54,7 +54,7 @@ struct NoiseFactors {
   }
 };
 
-// Columns that one block of GatherScores reads. Of a row that sees one of them it reads them all.
+// Columns that one block of GatherScores reads. It reads all of them for a row that sees one.
 inline constexpr Index kGatherColumns = 64;
 
 // One block per query: logits become e = exp(y - max y), and 0 where the query does not see a
@@ -119,7 +119,7 @@ KVBENCH_DEVICE inline double power_of(double decay, Index exponent) {
   return power;
 }
 
-// What a row's exponentials are multiplied by: gain decay^(rows of the stripe after it) / sum e w.
+// The factor of a row's exponentials: gain decay^(rows of the stripe after it) / sum e w.
 struct ScoreFactors {
   static constexpr int kQueries = 32;
   static constexpr int kLanes = 8;

@@ -53,7 +53,7 @@ struct TopEigenvalue {
   }
 
  private:
-  // Of one matrix, [d] each.
+  // Vectors of one matrix, [d] each.
   KVBENCH_DEVICE double* diagonal(Index place) const { return scratch + place * 4 * d; }
   KVBENCH_DEVICE double* off_diagonal(Index place) const { return diagonal(place) + d; }
 

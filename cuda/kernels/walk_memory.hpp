@@ -1,4 +1,4 @@
-// What walks keep on the device: the tokens of a batch, its state, and matrices that are resident.
+// State of walks on the device: the tokens of a batch, its state, and matrices that are resident.
 #pragma once
 
 #include <algorithm>
@@ -101,7 +101,7 @@ class WalkStates {
     machine_.clear(wanted_.data(), static_cast<Index>(packed_.size()));
   }
 
-  // What became of them; every sign is drawn again from the p that the device found.
+  // The walks' results; every sign is drawn again from the p that the device found.
   void take(const WalkRule& rule, const std::vector<std::vector<double>>& uniforms, Index first,
             std::size_t count, std::vector<WalkResult>& out) {
     packed_.resize(count * static_cast<std::size_t>(most_));
@@ -193,7 +193,7 @@ class DeviceMatrices final : public WalkMatrices {
     return sum;
   }
 
-  // Of walks [first, first + count).
+  // Bytes of walks [first, first + count).
   std::vector<WalkView> views(Index first, Index count) const {
     std::vector<WalkView> views(static_cast<std::size_t>(count));
     double* at = memory_.data();

@@ -7,8 +7,8 @@ All that data/*.py know of transformers beyond its Auto classes is here: its att
 caches, the names of its modules' parts and configurations' entries; of the two models that ask no
 AttentionInterface, in inner_attention.py; of rotations that change with the text's length, in
 whole_rotation.py; of further arguments of attention, in known_arguments.py. `require_fit` tries it
-on a model of a few hundred weights, so that a version that works otherwise is refused by name, and
-no dump is made by guessing.
+on a model of a few hundred weights, so that an incompatible version is refused with an explanation,
+and no dump is made by guessing.
 """
 
 from __future__ import annotations
@@ -131,11 +131,11 @@ def attend(
 
 
 def implementation_for(config: PretrainedConfig) -> str:
-    """What a model of this configuration is loaded with."""
+    """Arguments that load a model of this configuration."""
     return "eager" if config.model_type in INNER_TYPES else NAME
 
 
-def make_heard(model: torch.nn.Module) -> None:
+def install_hook(model: torch.nn.Module) -> None:
     """Once, after loading: has modules heard that ask no AttentionInterface."""
     for module in model.modules():
         parts = INNER.get(type(module).__name__)
@@ -217,7 +217,7 @@ def cache_of(held: Iterable[tuple[int, torch.Tensor, torch.Tensor]]) -> DynamicC
 
 
 def held_by(cache: DynamicCache) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
-    """What `cache_of` makes an equal cache of, however this one grows."""
+    """State from which `cache_of` makes an equal cache, however this one grows."""
     return [(place, each.keys[0], each.values[0]) for place, each in enumerate(cache.layers)]
 
 
@@ -375,7 +375,7 @@ def refuse_latents(model: torch.nn.Module) -> None:
 
 @dataclass(frozen=True)
 class LatentParts:
-    """Of a module with latents."""
+    """Facts of a module with latents."""
 
     norm: torch.nn.Module  # gives the latents [.., rank]
     expansion: torch.Tensor  # [Hq (nope + dv), rank]: makes each head's key, then its value
@@ -406,7 +406,7 @@ def rotary_modules(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, se
 
 
 def rotations_of(model: torch.nn.Module) -> list[Rope]:
-    """What the model's rotary modules hold; frequencies in use before those kept for reference."""
+    """Frequencies of the model's rotary modules, those in use before those kept for reference."""
     found = []
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):

@@ -1,4 +1,4 @@
-"""What of a model's additive masks and biases the dump format can hold."""
+"""Parts of a model's additive masks and biases that the dump format can hold."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Mask:
 
 
 def mask_of(mask: torch.Tensor | None, rows: int, tokens: int, chunk: int = 0) -> Mask:
-    """What an additive mask [1, 1 or Hq, rows, tokens] leaves; the rows are the last of `tokens`.
-    `chunk`: the chunks that the model's configuration speaks of, 0: of none. Refuses, by name,
+    """Tokens that an additive mask [1, 1 or Hq, rows, tokens] leaves; the rows are the last of
+    `tokens`. `chunk`: the length of chunks in the model's configuration, 0: none. Refuses, by name,
     every mask that is neither causal, whole or within a window or chunks, nor hides nothing."""
     if mask is None:
         return Mask(causal=rows == 1)

@@ -15,7 +15,7 @@ from export.transformers_version import unfit
 
 
 class _Heard(Exception):
-    """What a module's own code answers, on its way to the output projection."""
+    """The answers of a module's own code, before the output projection."""
 
     def __init__(self, answer: torch.Tensor) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a model's layers make of their heads' answers: the output projection W_O, the residual
+"""Outputs of a model's layers from their heads' answers: the output projection W_O, the residual
 stream that it is added to, and the proof that both belong to the answers of a dump."""
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class LayerOutputs:
         self.proofs.append(lambda: self._prove(module, layer, wo, out))
 
     def prove(self) -> None:
-        """What was expected of the piece that was read. Raises Fault."""
+        """Checks the piece that was read. Raises Fault."""
         while self.proofs:
             self.proofs.pop()()
         self.outputs.clear()

@@ -90,7 +90,7 @@ def load_model(args: argparse.Namespace) -> torch.nn.Module:
         raise Fault(
             f"{args.model}: transformers {transformers.__version__} does not load it: {error}"
         ) from error
-    attention_capture.make_heard(model)
+    attention_capture.install_hook(model)
     return model.eval().to(args.device)
 
 
@@ -192,7 +192,7 @@ def proven(path: Path, exact: bool) -> None:
 
 
 def settings(args: argparse.Namespace, sequences: list[Sequence], plan: Plan) -> str:
-    """What parts of an interrupted export must agree on."""
+    """Facts in which the parts of an interrupted export must agree."""
     told = {
         **asdict(plan),
         "layers": sorted(plan.layers),
@@ -254,7 +254,7 @@ def evidence_of(args: argparse.Namespace, sequences: list[Sequence]) -> Evidence
 
 
 def repeating_tokenizer(args: argparse.Namespace, prompt: int | None) -> Any:
-    """What makes tokens of the requests; refuses a prompt that leaves nothing to repeat."""
+    """The tokenizer of the requests; refuses a prompt that leaves nothing to repeat."""
     if not prompt:
         raise Fault("--repeat needs the prompt that is repeated; give --prompt-tokens")
     if args.repeat_from >= prompt:

@@ -21,7 +21,7 @@ def add_model_options(p: argparse.ArgumentParser, compute_dtype: str) -> None:
         "--compute-dtype",
         choices=DTYPES,
         default=compute_dtype,
-        help=f"what the model computes in (default {compute_dtype}); auto: its own",
+        help=f"type that the model computes in (default {compute_dtype}); auto: its own",
     )
     p.add_argument(
         "--chunk",
@@ -32,7 +32,7 @@ def add_model_options(p: argparse.ArgumentParser, compute_dtype: str) -> None:
     p.add_argument(
         "--wo-norms",
         action="store_true",
-        help="store the 1-norms of what the output projection makes of each value (wo_v_l1), by "
+        help="store the 1-norms of each value after the output projection (wo_v_l1), by "
         "which criticalkv ranks with norm wo_l1",
     )
     p.add_argument(

@@ -45,7 +45,7 @@ class Part:
 
 
 def answer_begins(tokenizer: Any) -> str:
-    """What stands between a user's words and the answer, by the tokenizer's chat template."""
+    """Text between a user's words and the answer, by the tokenizer's chat template."""
     if not tokenizer.chat_template:
         return "\n"
     words = tokenizer.apply_chat_template(

@@ -47,7 +47,7 @@ from export.whole_rotation import whole_rotation
 
 @dataclass(frozen=True)
 class Plan:
-    """What of a sequence is recorded, and how."""
+    """Recorded parts of a sequence, and their types."""
 
     layers: frozenset[int]
     dtype: str  # of the stored q, k and v
@@ -232,7 +232,7 @@ class Recorder:
         return mask
 
     def _merge_terms(self, layer: int, terms: Terms, place: str) -> Terms:
-        """Those of the layer so far, and now."""
+        """The layer's tensors so far, and the new ones."""
         before = self._terms.get(layer)
         if before and (before.scale, before.softcap) != (terms.scale, terms.softcap):
             raise Fault(f"{place}: its scale or soft-cap changes along the text")

@@ -23,7 +23,7 @@ class Sequence:
 
 
 def source(model: str, revision: str | None, trust_remote_code: bool) -> tuple[str, dict]:
-    """What transformers' from_pretrained takes."""
+    """Arguments of transformers' from_pretrained."""
     options: dict = {"trust_remote_code": trust_remote_code}
     if revision:
         options["revision"] = revision
@@ -92,7 +92,7 @@ def given_ids(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_sequences(args: argparse.Namespace, config: PretrainedConfig) -> list[Sequence]:
-    """What the options name, fit for a model of this configuration."""
+    """The token sequences that the options name, checked for a model of this configuration."""
     found: list[Sequence] = []
     if args.token_ids:
         for name, ids in given_ids(args.token_ids).items():

@@ -25,7 +25,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class KeptRows:
-    """What one KV head keeps of its prompt, every row until the end.
+    """Rows that one KV head keeps of its prompt, every row until the end.
 
     token [m]: positions in the stream, -1 for a row that is none of them. key [m, d] and
     value [m, dv] stand in for those of the tokens; without tokens both are needed.

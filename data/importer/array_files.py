@@ -55,7 +55,7 @@ BITS = {"bfloat16": 2, "float16": 2, **dict.fromkeys(SMALL_FLOATS, 1)}  # bytes 
 
 
 def numbers_of(bits: np.ndarray, dtype: str) -> np.ndarray:
-    """What elements of 16 or 8 bits stand for as numbers of type `dtype`."""
+    """Elements of 16 or 8 bits, decoded to numbers of type `dtype`."""
     if dtype in SMALL_FLOATS:
         return SMALL_FLOATS[dtype][bits.view(np.uint8)]
     if dtype == "float16":
@@ -72,8 +72,8 @@ class ArrayFile(Mapping):
         self._bits = bits
 
     def _typed(self, name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
-        """NumPy's array and its type. Of bfloat16 it stores two bytes without a type, which no
-        other type of two bytes becomes; integers are bits where `bits` says so."""
+        """NumPy's array and its type. bfloat16 is stored as two bytes without a type, unlike any
+        other type of two bytes; integers are bits where `bits` says so."""
         kind, size = array.dtype.kind, array.dtype.itemsize
         bare = kind == "V" and array.dtype.names is None and size <= 2
         if not bare and (kind not in "iu" or size > 2 or self._bits is None):

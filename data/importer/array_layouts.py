@@ -120,8 +120,8 @@ def _place(name: str, layer: int) -> tuple[str, int, str | None]:
 
 @dataclass
 class Tensors:
-    """Of one layer: q [B, Hq, Nq, d], k [B, Hkv, n, d], v, out; the types of their elements; and
-    arrays of other shapes."""
+    """Tensors of one layer: q [B, Hq, Nq, d], k [B, Hkv, n, d], v, out; the types of their
+    elements; and arrays of other shapes."""
 
     rows: dict[str, np.ndarray]
     types: dict[str, str]

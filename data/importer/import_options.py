@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ByLayer(Generic[T]):
-    """What an option says of layers: of some by number, of the others `rest` (None: nothing)."""
+    """An option's values by layer number, and `rest` for the other layers (None: none)."""
 
     layers: dict[int, T]
     rest: T | None = None
@@ -103,8 +103,8 @@ def number(above_zero: bool) -> Callable[[str], float]:
 
 BY_LAYER = """\
 VALUE of --scale, --sliding-window, --logit-softcap, --chunk, --value-in-key, --kv-layer, --kv-heads
-and of the options --rope-.. may be said by layer: 0=512,5=0 or 0-4=512,5=0, or 512,5=0, where 512
-is that of the other layers."""
+and of the options --rope-.. may be given by layer: 0=512,5=0 or 0-4=512,5=0, or 512,5=0, where 512
+is for the other layers."""
 
 
 def parser(described: str | None) -> argparse.ArgumentParser:
@@ -119,7 +119,7 @@ def parser(described: str | None) -> argparse.ArgumentParser:
     p.add_argument(
         "--scale",
         type=by_layer(number(above_zero=True)),
-        help="what multiplies <q, k> as stored, usually 1 / sqrt(d); needed unless arrays say it",
+        help="factor of <q, k>, usually 1 / sqrt(d); needed unless arrays have it",
     )
     p.add_argument("--sliding-window", type=window, help="tokens a row sees, 0 for all (default)")
     p.add_argument(

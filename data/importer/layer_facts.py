@@ -1,4 +1,4 @@
-"""What is said of layers, by options and by arrays beside them: scale, mask, rotation, and whose
+"""Facts of layers, from options and arrays: scale, mask, rotation, and whose
 keys a layer reads."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OF_HEAD_SIZE = ("scale", "rope_dims", "value_in_key")
 
 @dataclass(frozen=True)
 class Facts:
-    """Of one layer."""
+    """Facts of one layer."""
 
     terms: Terms
     rope: Rope | None
@@ -36,7 +36,7 @@ def option_of(name: str) -> str:
 
 
 def _number(place: str, name: str, held: Held) -> float | int:
-    """What an array beside a layer says: one number."""
+    """The number in an array that belongs to a layer."""
     array = np.asarray(held[0][held[1]][0])
     whole = name in INTEGERS
     if array.size != 1 or array.dtype.kind not in ("iu" if whole else "iuf"):
@@ -51,7 +51,7 @@ def _number(place: str, name: str, held: Held) -> float | int:
 
 
 class Said:
-    """What options and arrays say of the layers of one sequence."""
+    """Facts of the layers of one sequence, from options and arrays."""
 
     def __init__(
         self, name: str, found: Found, args: argparse.Namespace, inv_freq: Held | None

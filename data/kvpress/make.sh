@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the cache files of this folder again: what presses of kvpress 0.5.5 keep of the shipped dump, 448 of its
+# Makes the cache files of this folder again: the tokens that presses of kvpress 0.5.5 keep of the shipped dump, 448 of its
 # 1792 prompt tokens (a quarter), in each KV head or on average. Presses that take another press have SnapKV's
 # (or KeyDiff's, where it must not read attention); PyramidKV's default beta would leave it SnapKV's budgets.
 # Left out: SimLayerKVPress, which keeps all of this prompt, ThinKPress, which keeps all tokens, and

@@ -29,7 +29,7 @@ class Setting:
     label: str
     algorithm: str
     params: dict[str, Any]
-    storage: Any  # None: kept as it came
+    storage: Any  # None: unquantised
     seed: int | None
     cells: Mapping[tuple[int, int], dict[str, Any]]
     outputs: Mapping[int, dict[str, Any]] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Replayed:
         return replace(call, k=k, v=v, mask=mask).own_answer()
 
     def reads(self, number: int) -> list[HeadReads]:
-        """Of each KV head of a layer."""
+        """Values of each KV head of a layer."""
         layer, prompt = self.text.layers[number], self.text.prompt
         group = layer.query_heads // layer.kv_heads
         found = []
@@ -160,8 +160,8 @@ class Live:
     """kvbench answers: the method sees queries, keys and values of the compressed model, prompt and
     decoded rows, and gives its own answers, rounded to the model's type.
 
-    What a method decides for several KV heads at once, and cache files, are replayed if all of it
-    was decided on the prompt, which both models share. `errors`: of each answered cell.
+    Joint decisions for several KV heads, and cache files, are replayed if all of them were made on
+    the prompt, which both models share. `errors`: of each answered cell.
     """
 
     text: Text

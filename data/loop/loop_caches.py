@@ -1,5 +1,5 @@
-"""What a cache file (README.md) has a layer's decoded rows read: weights of the tokens of the text
-and of entries besides them."""
+"""Rows of a cache file (FORMAT.md) that a layer's decoded rows read: weights of the text's tokens
+and of further entries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Span:
 
 @dataclass(frozen=True)
 class HeadReads:
-    """What the decoded rows of one KV head read.
+    """Entries that the decoded rows of one KV head read.
 
     weight [G, R, n + e]: how often row r of query head g counts each token of the text, and after
     these each of e further entries; 0: not at all. key [e, d] and value [e, dv] are the entries'.
@@ -68,7 +68,7 @@ def _own(group: h5py.Group, name: str) -> np.ndarray | None:
 def head_reads(
     group: h5py.Group, span: Span, heads: int, k: np.ndarray, v: np.ndarray
 ) -> HeadReads:
-    """Of a KV head's group in a cache file. `heads`: G; k [P, d], v [P, dv]: the prompt's own,
+    """Reads a KV head's group in a cache file. `heads`: G; k [P, d], v [P, dv]: the prompt's own,
     which stand in where a row brings only one of key and value. Raises Unsuitable."""
     token = group["token"][:].astype(np.int64)
     count = len(token)

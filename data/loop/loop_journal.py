@@ -12,7 +12,7 @@ from format.dump_file import Fault
 
 
 class Journal:
-    """What is finished, by id. A last line that a kill has cut short is dropped."""
+    """Finished records by id. A last line that a kill has cut short is dropped."""
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
         """`header`: what all lines agree on. Fault if the file has another one."""

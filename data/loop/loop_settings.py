@@ -15,7 +15,7 @@ MEASURED = ("errors", "mass", "memory", "traffic")
 
 
 def _name_of(record: dict[str, Any]) -> str:
-    """What the cells of one setting, and its records of whole layers, have in common."""
+    """Common members of the cells of one setting and its records of whole layers."""
     key = record["key"]
     told = {name: key.get(name) for name in ("sequence", "algorithm", "params", "seed",
                                              "storage", "source", "tokens")}  # fmt: skip
@@ -94,14 +94,14 @@ def prompts_of(cells: list[dict[str, Any]], config: object) -> dict[str, int]:
 
 
 def identity(setting: Setting, layers: Iterable[int]) -> str:
-    """Of a record: changes with the text, the setting and the compressed layers."""
+    """The id of a record; it changes with the text, the setting and the compressed layers."""
     chosen = sorted(layers)
     cells = sorted(cell["id"] for (layer, _), cell in setting.cells.items() if layer in chosen)
     return hashlib.sha256(json.dumps([setting.label, chosen, cells]).encode()).hexdigest()[:32]
 
 
 def means(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of every number that all records have in one place, the mean; null where one is null."""
+    """The mean of every number that all records have in one place; null where one is null."""
     told: dict[str, Any] = {}
     for name in records[0]:
         values = [record.get(name) for record in records]
@@ -117,7 +117,7 @@ def means(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def measured(setting: Setting, layers: Iterable[int]) -> dict[str, Any]:
-    """What kvbench measured on the uncompressed model's queries: means over heads and layers, and
+    """kvbench's metrics on the uncompressed model's queries: means over heads and layers, and
     `outputs`, the errors of whole layers' outputs, where every layer has them."""
     chosen = set(layers)
     cells = [cell for (layer, _), cell in setting.cells.items() if layer in chosen]

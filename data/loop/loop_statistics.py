@@ -56,8 +56,8 @@ def _block(full: torch.Tensor, compressed: torch.Tensor, following: torch.Tensor
 
 
 def standard_error(values: np.ndarray) -> float | None:
-    """Of the mean of consecutive rows, which resemble one another: of the means of round(sqrt(R))
-    blocks of consecutive rows. None if there are fewer than two blocks."""
+    """Standard error of a mean of consecutive rows, which resemble one another: from the means of
+    round(sqrt(R)) blocks of consecutive rows. None if there are fewer than two blocks."""
     blocks = round(math.sqrt(len(values)))
     if blocks < 2:
         return None
@@ -70,7 +70,7 @@ def mean_of(values: np.ndarray) -> dict[str, float | None]:
 
 
 def summary(rows: Rows) -> dict:
-    """What a record of loop.json says of the model's answers (README.md)."""
+    """Members of a record of loop.json about the model's answers (LOOP.md)."""
     known = ~np.isnan(rows.surprise)
     told: dict = {
         "rows": len(rows.kl),

@@ -1,5 +1,5 @@
-"""What kvpress's presses read of a model, made of a dump: an attention layer's prompt as tensors,
-and the smallest object that stands in for the layer's module."""
+"""Parts of a model that kvpress's presses read, made from a dump: an attention layer's prompt as
+tensors, and the smallest object that replaces the layer's module."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REASONS = {"o_proj": WEIGHTS, "v_proj": WEIGHTS, "rotary_emb": ROTATION}
 
 
 class Module:
-    """Stands in for a layer's attention module. What it lacks raises Lacking with the reason."""
+    """Replaces a layer's attention module. A missing attribute raises Lacking with the reason."""
 
     def __init__(self, **attributes: Any) -> None:
         self.__dict__.update(attributes)

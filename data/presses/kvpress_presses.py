@@ -42,7 +42,7 @@ REFUSED = {
     "RestoreKVPress": MODEL,
 }
 HOOKS = "it acts through hooks of a running model; give the presses that it calls"
-# What kvpress imports for presses that are refused here, and a small environment lacks.
+# Imports of kvpress for presses that are refused here, which a small environment lacks.
 UNUSED = {"datasets": "load_dataset", "fire": "Fire"}
 
 

@@ -202,7 +202,7 @@ struct AlgorithmFacts {
   ModelLimits limits;
   // Whether rows of the prompt can be scored: after extend() up to its token, and prepare() if it
   // needs logits, the sketch answers such a row as it answers a decode row, as if no prompt were
-  // there but for what fractions of it stand for.
+  // there; fractions of the prompt in parameters keep their meaning.
   bool answers_prompt_rows = false;
 
   AlgorithmFacts();

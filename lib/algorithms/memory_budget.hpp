@@ -21,7 +21,7 @@ std::optional<Index> largest_that_fits(Index first, Index last,
 bool asks_for_memory(const Params& params);
 
 // `params` with the largest budget, or the fewest halvings, of which the cell's memory.fraction
-// (its peak at decode rows, `bytes` of what is kept, empty: as it came, over the exact cache with
+// (its peak at decode rows over the exact cache; `bytes` of the kept rows, empty: unquantised, with
 // `element_bytes` per number) is at most the F that is asked for; or why there is none on this
 // stream, to skip the cell with, and the least F that is reached with a budget that runs. `reach`:
 // how many tokens further `bytes` may fall back to what it was. `skip`: why a cell does not run

@@ -1,4 +1,4 @@
-// Cache files: what a method kept of each KV head, in HDF5 (format: data/README.md).
+// Cache files: what a method kept of each KV head, in HDF5 (format: data/FORMAT.md).
 #pragma once
 
 #include <cstdint>

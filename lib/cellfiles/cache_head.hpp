@@ -12,8 +12,8 @@ namespace kvbench {
 
 std::string cache_head_path(const StreamId& id);
 
-// What the group holds, but for the elements of its datasets; errors are collected. `location`: its
-// own, in the file.
+// Reads the group, except the elements of its datasets; errors are collected. `location`: its path
+// in the file.
 KeptHead check_cache_head(ErrorList& errors, hid_t group, const std::string& location);
 
 // Its rows. What is wrong with them is collected, the first of each kind by its row.

@@ -76,8 +76,8 @@ using AddCell = std::function<void(const std::string& cell_id, const CellRows& r
 void write_rows_file(const std::string& path, const std::vector<std::string>& columns,
                      const std::function<void(const AddCell& add)>& fill);
 
-// Seconds that a run takes to write one cell of this size, journal and file, but for the file
-// system's part: cells of zeros are written in memory for about `budget` seconds.
+// Seconds that a run takes to write one cell of this size to journal and file, without the file
+// system's time: cells of zeros are written in memory for about `budget` seconds.
 double seconds_per_cell_of_rows(const std::vector<std::string>& columns, int heads_per_kv,
                                 std::size_t rows, double budget);
 

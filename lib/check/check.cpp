@@ -142,7 +142,7 @@ class Matches {
     for (auto& [records, wanted] : wanted_) found_[records] = records->select(wanted);
   }
 
-  // In the order in which the constructor wanted them, each once.
+  // Unique places, in the constructor's order.
   Places next(const CheckedRecords& records) {
     return std::move(found_[&records][taken_[&records]++]);
   }

@@ -28,7 +28,7 @@ bool has_common_key(const KeyIndex& a, const KeyIndex& b) {
 }
 
 // The fields of the key in which two results have no value in common.
-std::string what_keeps_apart(const ComparedResults& a, const ComparedResults& b) {
+std::string differing_key_fields(const ComparedResults& a, const ComparedResults& b) {
   std::vector<std::string> apart;
   for (const auto& [name, ours] : a.key_values()) {
     const auto theirs = b.key_values().find(name);
@@ -357,7 +357,7 @@ Comparison compare_results(const ComparedResults& a, const ComparedResults& b,
     throw InputError(fmt::format(
         "{} and {} have no {} in common: {}; run the same sweep on the same dump for both",
         a.path(), b.path(), a.member() == "cells" ? "cell" : "record of a whole layer",
-        what_keeps_apart(a, b)));
+        differing_key_fields(a, b)));
   }
   compare_settings(a, pairing, rules, comparison);
   return comparison;

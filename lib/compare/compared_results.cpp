@@ -43,8 +43,8 @@ void ComparedResults::add(const Json& cell) {
   const auto [place, is_new] = keys_.add(hash128(portable_key(cell)));
   if (!is_new) {
     throw InputError(
-        fmt::format("{}: {} {} and {} have the same key but for `device`; compare results of one "
-                    "device each",
+        fmt::format("{}: {} {} and {} have keys that differ only in `device`; compare "
+                    "results of one device each",
                     path_, member_, Reader(*this).at(place).id, id));
   }
   Fixed fixed{};

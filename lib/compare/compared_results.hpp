@@ -33,7 +33,7 @@ class ComparedResults {
   ComparedResults(const std::vector<std::string>& metrics, std::string path,
                   const char* member = "cells");
 
-  // Throws InputError if `cell` is not a cell record, or its key but for `device` was added before.
+  // Throws InputError if `cell` is not a cell record, or its key without `device` was added before.
   void add(const Json& cell);
 
   const std::string& path() const { return path_; }

@@ -1,4 +1,4 @@
-// What a method kept of each KV head, given from outside as rows: a cache file (data/README.md), or
+// What a method kept of each KV head, given from outside as rows: a cache file (data/FORMAT.md), or
 // made in memory.
 #pragma once
 
@@ -75,7 +75,7 @@ struct KeptCache {
   const KeptHead* find(const StreamId& id) const;
 };
 
-// Why its rows are none of the stream's, with a remedy; none if they are.
+// Why the rows do not fit the stream, with a remedy; nullopt if they fit.
 std::optional<std::string> misfit(const KeptHead& head, const StreamShape& shape, Index prompt);
 
 }  // namespace kvbench

@@ -1,4 +1,4 @@
-// Reading dumps: HDF5 files of per-layer Q/K/V tensors (format: data/README.md).
+// Reading dumps: HDF5 files of per-layer Q/K/V tensors (format: data/FORMAT.md).
 #pragma once
 
 #include <cstdint>

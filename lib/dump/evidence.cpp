@@ -13,7 +13,8 @@ namespace {
 constexpr std::uint64_t kMost = 65536;  // spans, and rows: read whole
 
 // The attribute `rows`: one or more integers; empty with errors.
-std::vector<std::int64_t> asking_rows(ErrorList& errors, hid_t dataset, const std::string& place) {
+std::vector<std::int64_t> evidence_rows(ErrorList& errors, hid_t dataset,
+                                        const std::string& place) {
   if (!hdf5::has_attribute(dataset, "rows")) {
     add(errors, place, "attribute rows is missing; list the rows that use the evidence");
     return {};
@@ -67,7 +68,7 @@ std::shared_ptr<const Evidence> check_evidence(ErrorList& errors, hid_t sequence
         evidence.spans[i].second);
     break;
   }
-  for (const std::int64_t row : asking_rows(errors, dataset.get(), place)) {
+  for (const std::int64_t row : evidence_rows(errors, dataset.get(), place)) {
     if (row < 0 || (tokens > 0 && row >= tokens)) {
       add(errors, place, "attribute rows has row {}; rows are 0 to {}", row, tokens - 1);
     }

@@ -19,7 +19,7 @@ struct ChunkFilter {
   std::size_t element_bytes = 1;  // kShuffle: what it takes for one element
 };
 
-// Undoes `filters`, which were applied in this order, but for those whose bit is set in `left_out`.
+// Undoes `filters`, which were applied in this order, except those whose bit is set in `left_out`.
 // Throws hdf5::Error unless exactly `bytes` come out; no more is ever decoded.
 std::vector<std::byte> decode_chunk(const std::vector<ChunkFilter>& filters, std::uint32_t left_out,
                                     std::vector<std::byte> stored, std::size_t bytes);

@@ -9,7 +9,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kMostKept = 4096;  // chunks, however small, but for those of a row
+constexpr std::size_t kMostKept = 4096;  // chunks of any size, except those of a row
 
 // A chunk as it is stored, into room of its size.
 std::uint32_t read_chunk(hid_t dataset, const hsize_t* offset, std::vector<std::byte>& stored) {

@@ -29,8 +29,8 @@ struct Destination {
   Sizes start{};
 };
 
-// Of at most three dimensions; what unreadable_storage() says nothing against. Chunks with filters
-// are read as they are stored and decoded here (chunk_filters.hpp), others by the library. Not for
+// A dataset of at most three dimensions that passed unreadable_storage(). Chunks with filters are
+// read as they are stored and decoded here (chunk_filters.hpp), others by the library. Not for
 // several threads at once: decoded chunks are kept.
 class StoredElements {
  public:

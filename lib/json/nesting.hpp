@@ -1,5 +1,5 @@
-// How much a stranger's JSON may hold: what copies and writes a document calls itself at each
-// level, values take many times their bytes, and the parser holds a text several times.
+// Limits on untrusted JSON. Copying and writing recurse once per level, values take many times
+// their bytes, and the parser holds a text several times.
 #pragma once
 
 #include <cstddef>

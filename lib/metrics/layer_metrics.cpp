@@ -35,11 +35,11 @@ std::vector<LayerMetric> layer_metric_rows() {
        .needs_residual = true},
       {.path = "errors.cancellation",
        .definition =
-           "||sum_h W_h e_h|| / sum_h ||W_h e_h||: 1 where no head's error undoes another's",
+           "||sum_h W_h e_h|| / sum_h ||W_h e_h||: 1 if no head's error cancels another's",
        .of_row = [](Row row) { return ratio(row.error_l2, sum_of(row.head_errors)); },
        .less_is_better = false},
       {.path = "errors.half_heads",
-       .definition = "smallest share of query heads that carry half of sum_h ||W_h e_h||^2",
+       .definition = "smallest fraction of query heads that carry half of sum_h ||W_h e_h||^2",
        .of_row = [](Row row) -> MetricValue { return half_heads(row.head_errors); },
        .less_is_better = false},
   };

@@ -149,18 +149,16 @@ std::vector<Metric> metric_rows() {
        .of_sketch = true},
       {.path = "errors.score_error",
        .definition = "root mean square over the held tokens of x~ - x less its mean weighted by p, "
-                     "x~ of keys as a codec gives them back",
+                     "x~ from decoded keys",
        .of_row = [](Scored s) { return s.answer.score_error; },
        .has_meaning = is_stored,
        .of_sketch = true},
       {.path = "errors.key_error",
-       .definition =
-           "||K~ - K||_F / ||K||_F of the keys held at row n - 1, K~ as a codec gives them back",
+       .definition = "||K~ - K||_F / ||K||_F of the keys held at row n - 1, K~ decoded",
        .of_all = [](Stacked s) { return s.stored.keys; },
        .of_sketch = true},
       {.path = "errors.value_error",
-       .definition =
-           "||V~ - V||_F / ||V||_F of the values held at row n - 1, V~ as a codec gives them back",
+       .definition = "||V~ - V||_F / ||V||_F of the values held at row n - 1, V~ decoded",
        .of_all = [](Stacked s) { return s.stored.values; },
        .of_sketch = true},
       {.path = "mass.kept",
@@ -179,15 +177,14 @@ std::vector<Metric> metric_rows() {
        .of_row = [](Scored s) -> Value { return s.answer.denominator_mass; },
        .less_is_better = false},
       {.path = "counters.empty_denominator",
-       .definition =
-           "rows x query heads answered by z = 0 (brought into the values' range where a rule says "
-           "so), because the sketch's denominator is not positive or less than its rule asks for",
+       .definition = "rows x query heads answered by z = 0 (clamped to the values' range if the "
+                     "method has that rule), because the sketch's denominator is not positive or "
+                     "less than its rule requires",
        .of_row = [](Scored s) -> Value { return s.answer.empty_denominator ? 1.0 : 0.0; },
        .over_rows = OverRows::kSum},
       {.path = "counters.clamped_answers",
-       .definition =
-           "rows x query heads whose answer was brought into the range of the values, of a "
-           "method whose rule this is",
+       .definition = "rows x query heads whose answer was clamped to the range of the values, for "
+                     "methods with this rule",
        .of_row = [](Scored s) -> Value { return *s.answer.clamped ? 1.0 : 0.0; },
        .over_rows = OverRows::kSum,
        .has_meaning = answers_are_clamped},

@@ -91,7 +91,7 @@ std::ptrdiff_t offset_in(const Place& place) {
   return static_cast<const char*>(part) - reinterpret_cast<const char*>(&whole);
 }
 
-// That of a P's member.
+// An UntypedField bound to a member of P.
 template <class P>
 struct Field : UntypedField {
   Field() = default;
@@ -191,7 +191,7 @@ Field<P> field(std::string name, E P::* member, const std::type_identity_t<Choic
   return field_at(member, field_of_choices<E>(std::move(name), choices, std::move(doc)));
 }
 
-// Of what has none.
+// For algorithms without parameters.
 struct NoParameters {};
 
 // A table whose struct is known by how it is copied.

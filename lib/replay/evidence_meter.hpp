@@ -13,7 +13,7 @@
 
 namespace kvbench {
 
-// Over the asking rows that are scored, and query heads.
+// Counts over the scored evidence rows and query heads.
 struct EvidenceReport {
   Index tokens = 0;         // of the evidence
   Index rows = 0;           // that ask
@@ -42,13 +42,13 @@ class EvidenceMeter {
   void look(const Sketch& sketch, const Stream& stream, const QueryRow& exact,
             const QueryRow& attended, const HeldVectors* vectors);
 
-  // None without an asking row.
+  // Nullopt without an evidence row.
   std::optional<EvidenceReport> report() const;
 
  private:
   bool is_evidence(Index token) const;
-  // The evidence tokens that a query head reads: those whose value is kept as it came or as a codec
-  // wrote it, not merged into others. Ascending.
+  // The evidence tokens that a query head reads: those whose value is kept unquantised or as a
+  // codec wrote it, not merged into others. Ascending.
   std::vector<Index> held(const Sketch& sketch, int head) const;
   // The sum of p over the evidence among the tokens that the row sees, `first` to `last`.
   double exact_mass(const QueryRow& query, Index first, Index last) const;

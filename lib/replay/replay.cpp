@@ -139,7 +139,8 @@ class Group {
     return all;
   }
 
-  // What cells share of the next block's rows, and before the first of them what is of no row.
+  // Computes the cells' shared work for the next block; before the first block also the work that
+  // does not depend on rows.
   void share(const RowBlock& block) {
     if (blocks_shared_++ == 0) {
       const SharedContext context = {stream_, setting_.prompt, kernels_, &setting_.rows,

@@ -58,8 +58,8 @@ struct ReplayCell {
   std::uint32_t seed = 0;
   // Of an algorithm that decides for a layer or the model: what its model work gave.
   const SharedResults* model_results = nullptr;
-  ReplayWatch* watch = nullptr;                      // null: nobody looks
-  std::shared_ptr<const Storage> storage = nullptr;  // null: what is held is held as it came
+  ReplayWatch* watch = nullptr;                      // nullptr: no observer
+  std::shared_ptr<const Storage> storage = nullptr;  // null: held unquantised
 };
 
 // Logits and exponentials in memory at one time, of so many cells; those of one row are, whatever

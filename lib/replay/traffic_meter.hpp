@@ -20,7 +20,7 @@ class TrafficMeter {
                bool keeps_all)
       : shape_(shape), element_bytes_(element_bytes), layout_(layout), keeps_all_(keeps_all) {}
 
-  // The sketch that answers scored row `row`, as `stored`, null: held as it came; `values_summed`:
+  // The sketch that answers scored row `row`, as `stored`, null: unquantised; `values_summed`:
   // vectors in its numerator, by query head of the group.
   void observe(const Sketch& sketch, Index row, const std::vector<Index>& values_summed,
                const StoredCache* stored);

@@ -31,8 +31,8 @@ enum class Member {
   kSummary,
   kConfig,
   kGroups,
-  kFew,     // what grows with runs and files, not with cells
-  kUnknown  // of which no objects and arrays are kept
+  kMetadata,  // grows with runs and files, not with cells
+  kUnknown    // of which no objects and arrays are kept
 };
 
 Member member_named(std::string_view name) {
@@ -42,17 +42,17 @@ Member member_named(std::string_view name) {
       {"summary", Member::kSummary},
       {"config", Member::kConfig},
       {"groups", Member::kGroups},
-      {"provenance", Member::kFew},
-      {"plan", Member::kFew},
-      {"dumps", Member::kFew},
-      {"caches", Member::kFew},
+      {"provenance", Member::kMetadata},
+      {"plan", Member::kMetadata},
+      {"dumps", Member::kMetadata},
+      {"caches", Member::kMetadata},
   }};
   const auto* found = std::ranges::find(kNames, name, &std::pair<std::string_view, Member>::first);
   return found == kNames.end() ? Member::kUnknown : found->second;
 }
 
-// Bytes that those take together (json_bytes), and the sweep.
-constexpr std::size_t kMostOfFew = std::size_t{96} << 20;
+// Memory limits for the metadata members together (json_bytes), and for `config`.
+constexpr std::size_t kMostOfMetadata = std::size_t{96} << 20;
 constexpr std::size_t kMostOfConfig = std::size_t{208} << 20;
 
 bool has_known_major(const Json& version) {
@@ -239,7 +239,7 @@ class Reader : public nlohmann::json_sax<Json> {
         return !with_summary_ && !parts_.summary;
       case Member::kConfig:
         return !parts_.config;
-      case Member::kFew:
+      case Member::kMetadata:
         return false;
       case Member::kUnknown:
         return true;
@@ -254,7 +254,7 @@ class Reader : public nlohmann::json_sax<Json> {
       sum += bytes;
       if (sum > most) refuse("/{} takes more than {} MiB of memory", member_name_, most >> 20);
     };
-    if (member_ == Member::kFew) add(few_, kMostOfFew);
+    if (member_ == Member::kMetadata) add(few_, kMostOfMetadata);
     if (member_ == Member::kConfig) add(config_, kMostOfConfig);
     if (taker() != nullptr) add(record_, kMostRecordMemory);
   }

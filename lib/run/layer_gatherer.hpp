@@ -48,9 +48,9 @@ class LayerGatherer {
     Index exact_bytes = 0;
     bool has_evidence = false;
     Index evidence_tokens = 0;
-    Index asked = 0;               // asking rows x query heads
+    Index asked = 0;               // evidence rows x query heads
     Index lost = 0;                // of them those that read none of the evidence
-    std::vector<Index> read_last;  // evidence tokens that some head reads at the last asking row
+    std::vector<Index> read_last;  // evidence tokens that some head reads at the last evidence row
     std::string failure;
   };
 

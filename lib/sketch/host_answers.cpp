@@ -218,7 +218,7 @@ void HostAnswers::enqueue_values(const Sketch& sketch, const WeightsByToken& wei
   for (const std::int32_t j : weights.weighted()) *coefficient++ = weights.num()[j] * e.e[j];
 }
 
-// Rows of tokens as they came lie before those of decoded ones, both in the order of the tokens.
+// Rows of unquantised tokens precede those of decoded ones, both in the order of the tokens.
 void HostAnswers::enqueue_mapped_values(const WeightsByToken& weights, const Exponentials& e,
                                         const HeldVectors& held) {
   const bool is_new = mapped_of_ != &weights || mapped_version_ != weights.version() ||

@@ -93,8 +93,8 @@ class ChangeLog {
     positions_.push_back(static_cast<std::int32_t>(position));
   }
   Mark now() const { return {era_, positions_.size()}; }
-  // All changes of the era that `mark` is of, as they came, which `mark.length` of them precede;
-  // null if that era is over.
+  // All changes of `mark`'s era in their order, of which the first `mark.length` precede it; null
+  // if that era is over.
   const std::vector<std::int32_t>* since(const Mark& mark) const {
     return mark.era == era_ ? &positions_ : nullptr;
   }
@@ -112,8 +112,8 @@ struct AnswerRule {
   // The answer is 0 where sum w_den exp(x) <= least_denominator * sum w_num exp(x); as everywhere,
   // also where the former is not positive.
   double least_denominator = 0.0;
-  // Answers, that 0 too, are then brought into [low, high], channel by channel; [dv] each, or
-  // empty: they stay. The sketch stores these numbers.
+  // Answers, including the 0 above, are clamped to [low, high], channel by channel; [dv] each, or
+  // empty: no clamping. The sketch stores these numbers.
   std::vector<double> low;
   std::vector<double> high;
 };

@@ -265,7 +265,7 @@ Index WeightsByToken::position_of(std::int32_t id) const {
   return place != ids_.end() && *place == id ? place - ids_.begin() : -1;
 }
 
-// Numbers of rows, as they came and went.
+// Numbers of rows, in the order of their arrival and removal.
 void WeightsByToken::follow(const std::vector<std::int32_t>& positions, std::size_t first) {
   dirty_.clear();
   touched_.clear();

@@ -32,7 +32,7 @@ struct CodecContext {
   Index prompt;  // P
   std::uint32_t seed;
   CacheTensor tensor;
-  Index element_bytes = 2;  // of a number that is held as it came
+  Index element_bytes = 2;  // of an unquantised number
 
   Index width() const { return width_of(stream.shape, tensor); }
 };
@@ -48,14 +48,14 @@ class Codec {
   virtual Index group() const { return 1; }
   // Of a block, everything that decoding reads: codes, scales, zeros, norms, indices.
   virtual Index bytes() const = 0;
-  // What memory counts of them: fewer where numbers are held as they came, which count as the
-  // memory's numbers do.
+  // Bytes that memory counts: fewer where numbers are unquantised, which count as the memory's
+  // numbers do.
   virtual Index counted_bytes() const { return bytes(); }
   // Of what is kept once per KV head besides the blocks: rotations, tables, masks.
   virtual Index shared_bytes() const { return 0; }
   // How many of the oldest held vectors are written when `held` of them are held, the one of the
   // row that is answered included, and `of_prompt` were held when the prompt ended; the others are
-  // held as they came. Does not fall as `held` grows; a multiple of group().
+  // held unquantised. Does not fall as `held` grows; a multiple of group().
   virtual Index written(Index held, Index of_prompt) const {
     static_cast<void>(of_prompt);
     return held / group() * group();
@@ -92,7 +92,7 @@ struct CodecFunctions {
   FunctionOf<P, std::optional<std::string>(const StreamShape&, CacheTensor, Index prompt)>
       skip_reason;
   // Why its vectors are not rotated before it sees them, as a clause about the rotation: its
-  // numbers are fitted to the stream as it came. None: they may be.
+  // numbers are fitted to the unquantised stream. None: they may be.
   FunctionOf<P, std::optional<std::string>()> not_rotated;
   FunctionOf<P, std::unique_ptr<Codec>(const CodecContext&)> create;
 };

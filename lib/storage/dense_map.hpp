@@ -12,7 +12,7 @@ namespace kvbench {
 
 // Each number of a product is a chain of fused multiply-adds from the first term up, whatever is
 // multiplied together. What a number 0 of a vector adds changes no bit: leaving it out is the same,
-// but for the sign of a sum so small that it vanished.
+// except for the sign of a sum so small that it vanished.
 class DenseMap {
  public:
   // `make` returns the matrix, [rows, d], row-major. It is called when the first vector is
@@ -21,7 +21,7 @@ class DenseMap {
 
   // Rows of `out` [n, m] = A x of rows x of `vectors` [n, d].
   void apply(ConstMatrix vectors, MutableMatrix out) const;
-  // The same of vectors that are 0 but for `channels`, ascending, and of the first out.cols rows.
+  // The same for vectors that are 0 outside `channels`, ascending, and for the first out.cols rows.
   void apply(ConstMatrix vectors, const std::vector<Index>& channels, MutableMatrix out) const;
   // Columns of `out` [m, n] = A x: a row of `out` has one number of every vector.
   void apply_across(ConstMatrix vectors, MutableMatrix out) const;

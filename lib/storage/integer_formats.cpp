@@ -1,5 +1,5 @@
 // Groups of numbers as whole numbers of b bits (uniform_quantizer.hpp), and KIVI, which is such a
-// codec with a window of vectors that are held as they came.
+// codec with a window of unquantised vectors.
 //
 // Sources: KIVI, Liu et al., arXiv 2402.02750, and jy-yuan/KIVI@876b4d2 (models/llama_kivi.py,
 // quant/new_pack.py). As in that code, of `held` tokens, the answered row's included, the oldest
@@ -196,7 +196,7 @@ CodecDescription describe_codec_kivi() {
   TypedCodec<KiviParameters> c;
   using P = KiviParameters;
   c.id = "kivi";
-  c.title = "keys per channel, values per token, the newest as they came";
+  c.title = "keys per channel, values per token, the newest unquantised";
   c.source = "KIVI (Liu et al.)";
   c.bits = "b + 32/group (scales exact: b + 128/group)";
   c.parameters = {
@@ -206,8 +206,8 @@ CodecDescription describe_codec_kivi() {
             "values as many channels of a token")
           .at_least(1),
       field("residual", &P::residual,
-            "tokens that are held as they came, the newest; keys are written that many at a "
-            "time, values one by one; a multiple of group")
+            "newest tokens, which are held unquantised; keys are quantised that many at a time, "
+            "values one by one; a multiple of group")
           .at_least(1),
       field("scales", &P::scales, kScaleChoices, kScalesDoc),
       field(

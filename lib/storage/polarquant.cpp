@@ -5,9 +5,9 @@
 // in [0, 2 pi), and their radii; level l = 2, 3, 4 the angles of neighbouring radii of the level
 // before, in [0, pi / 2]. A level-1 angle has 4 bits, the centres of 16 equal arcs; others 2 bits,
 // the best points for angles of normal vectors, whose density is sin(2 psi)^(2^(l-1) - 1). The
-// block's radius, its norm, is in binary16. The prompt's vectors are stored, later ones are held as
-// they came. The paper's codebooks fitted to the prompt (k-means) are not here.
-// Semantics wu: PolarQuant, Wu et al., arXiv 2502.00527, and ericshwu/PolarQuant@7fc65d8
+// block's radius, its norm, is in binary16. The prompt's vectors are stored, later ones are held
+// unquantised. The paper's codebooks fitted to the prompt (k-means) are not here. Semantics wu:
+// PolarQuant, Wu et al., arXiv 2502.00527, and ericshwu/PolarQuant@7fc65d8
 // (models/modeling_llama_polar.py). Keys alone: of a group of tokens each pair of channels
 // (c, c + d/2), or (2 c, 2 c + 1) where the model interleaves those that RoPE turns, has angle and
 // radius in 2^b equal steps between the group's least and largest; decoded to the middle of a step.
@@ -368,7 +368,7 @@ CodecDescription describe_codec_polarquant() {
       field("angle_bits", &P::angle_bits, "wu: bits of an angle").at_least(1).at_most(8),
       field("radius_bits", &P::radius_bits, "wu: bits of a radius").at_least(1).at_most(8),
       field("group", &P::group, "wu: tokens of a pair with the same steps").at_least(1),
-      field("residual", &P::residual, "wu: newest tokens that are held as they came").at_least(1),
+      field("residual", &P::residual, "wu: newest tokens, which are held unquantised").at_least(1),
       field("scales", &P::scales, kScaleChoices,
             "wu: how minima and steps are stored: binary16 (16 bits), or as computed (64 bits)")};
   c.randomised = [](const P& p) { return p.semantics == Semantics::kHan; };

@@ -243,7 +243,7 @@ CodecDescription describe_codec_qjl() {
   c.title = "signs of random projections of keys, and norms";
   c.source = "QJL (Zandieh et al.) and its released code";
   c.bits =
-      "(bits + outlier_bits + 32)/d + 8 outliers/(group d); outliers 0: (bits + 16)/d; as it comes "
+      "(bits + outlier_bits + 32)/d + 8 outliers/(group d); outliers 0: (bits + 16)/d; by default "
       "8.53 at d = 64 and 4.27 at 128";
   c.of_values = false;
   c.parameters = {

@@ -13,7 +13,7 @@ namespace kvbench {
 
 // A codec with its parameters.
 struct CodecSetting {
-  const CodecDescription* codec = nullptr;  // null: vectors are held as they came
+  const CodecDescription* codec = nullptr;  // null: vectors are held unquantised
   Params params;
 
   bool is_float() const { return codec == nullptr; }
@@ -69,7 +69,7 @@ class StorageLayout {
     // When `rows` rows were decoded: a vector came with each, up to `vectors`.
     Index bytes_after(Index rows, Index vectors, Index of_prompt, int element_bytes) const;
     double written_bytes(int element_bytes) const;  // of a vector
-    Index most_waiting(Index tokens) const;         // vectors that are held as they came
+    Index most_waiting(Index tokens) const;         // vectors that are held unquantised
   };
 
   Part keys_, values_;

@@ -291,7 +291,7 @@ void StoredCache::write_own_vectors(const Sketch& sketch) {
       const std::int32_t index = index_of(row);
       if (index < 0) continue;
       const auto i = static_cast<std::size_t>(index);
-      // What a method that keeps all makes for an answer stands in its lookup, as it came.
+      // A method that keeps all stores its own rows for an answer in its lookup, unquantised.
       const bool written =
           !is_float && !keeps_all_ && (row.token < 0 || tensor.is_written(row.token));
       if (!written) {

@@ -37,10 +37,10 @@ class AlignedGroups {
 // besides; groups depend on what is held (stored_cache.hpp).
 struct StoredTensor {
   ConstMatrix original;          // [n, width]
-  std::unique_ptr<Codec> codec;  // null: held as it came
+  std::unique_ptr<Codec> codec;  // null: unquantised
   bool on_arrival = true;        // every vector is written as it comes
   AlignedDoubles decoded;        // [n, width], of a codec that writes vectors alone; else empty
-  // Vectors that this codec cannot write, and why; they stand in `decoded` as they came.
+  // Vectors that this codec cannot write, and why; `decoded` has them unquantised.
   std::map<Index, std::string> unwritable;
   std::unique_ptr<AlignedGroups> groups;  // of a codec that writes groups; else null
 
@@ -59,9 +59,9 @@ class StoredStream {
   const StoredTensor& keys() const { return keys_; }
   const StoredTensor& values() const { return values_; }
 
-  // The stream with decoded keys, where every held key is one of them; else with its own. Of its
-  // values, row j is the value of token j as it came, row n + j as it was decoded; where every held
-  // value is decoded or none is, there are n rows, of these.
+  // The stream with decoded keys, where every held key is one of them; else with its own. Row j
+  // of its values is the unquantised value of token j, row n + j the decoded one. If every held
+  // value is decoded, or none is, there are only these n rows.
   const Stream& held() const { return held_; }
 
  private:

@@ -6,8 +6,8 @@
 //   the prompt's tokens of k_jc^2; the floor(ratio d) channels of least score (of equal ones the
 //   higher) become 0 in the prompt's keys but the last keep_recent. Later keys stay whole.
 // Queries and keys are those of attention, after RoPE. kvpress has keep_recent 0, KVCache-Factory
-// 32. A key's remaining numbers are held as they came, and counted as the memory's numbers are;
-// which channels they are is a mask of d bits per KV head.
+// 32. A key's remaining numbers are held unquantised, and counted as the memory's numbers are.
+// A mask of d bits per KV head stores which channels they are.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -119,11 +119,11 @@ CodecDescription describe_codec_think() {
   c.id = "think";
   c.title = "keys without the channels that the prompt's last queries use least";
   c.source = "ThinK (Xu et al.), as in kvpress and KVCache-Factory";
-  c.bits = "(1 - ratio) times those of a number as it came";
+  c.bits = "(1 - ratio) times those of an unquantised number";
   c.of_values = false;
   c.can_rotate = false;  // channels are left out by what they hold
   c.parameters = {
-      field("ratio", &P::ratio, "share of the channels that is left out").at_most(0.999),
+      field("ratio", &P::ratio, "fraction of the channels that is left out").at_most(0.999),
       field("window", &P::window, "last prompt rows whose queries decide").at_least(1),
       field("keep_recent", &P::keep_recent, "last tokens of the prompt whose keys stay whole")};
   c.skip_reason = cannot_score;

@@ -397,7 +397,7 @@ CodecDescription describe_codec_turboquant() {
   c.parameters = {
       field("bits", &P::bits, "bits per number; vllm: 3 or 4").at_least(1).at_most(4),
       field("form", &P::form, {{"mse", Form::kMse}, {"prod", Form::kProd}, {"vllm", Form::kVllm}},
-            "mse: least squared error; prod: unbiased inner products; vllm: as that code"),
+            "mse: least squared error; prod: unbiased inner products; vllm: as in vllm's code"),
       field("rotation", &P::rotation,
             {{"auto", std::nullopt},
              {"haar", Rotation::kHaar},
@@ -407,7 +407,7 @@ CodecDescription describe_codec_turboquant() {
             {{"auto", Points::kAuto}, {"gaussian", Points::kGaussian}, {"beta", Points::kBeta}},
             "points for coordinates: normal ones, or exactly of a unit vector; auto: gaussian, and "
             "with form vllm its own table"),
-      field("residual", &P::residual, "newest tokens that are held as they came")};
+      field("residual", &P::residual, "newest tokens, which are held unquantised")};
   c.randomised = [](const P& p) { return p.form != Form::kVllm; };
   c.validate = invalid;
   c.skip_reason = cannot_write;

@@ -26,7 +26,7 @@ class GroupIdentity {
     std::string after_seed_;
   };
 
-  // `group` is complete but for its cells.
+  // `group` is complete except for its cells.
   GroupIdentity(const Plan& plan, const WorkGroup& group);
 
   // Of the setting on the KV head. `params`: params_json(..).dump(); `storage`:

@@ -19,12 +19,12 @@ bool selects(const std::optional<std::vector<T>>& list, const T& element) {
 
 bool selects(const Selection& selection, const std::string& sequence, int layer);
 
-// KV heads of a layer with so many that both select.
+// Number of a layer's `kv_heads` heads that both select.
 Index selected_heads(const Selection& select, const Selection& where, int kv_heads);
 
-// In the order of Plan::groups, complete but for what depends on their cells; empty where the sweep
-// does not say of which streams (SweepConfig::streams_known). Reports what is selected and does not
-// exist, dumps of equal content, and prompts, tokens and rows that are out of range.
+// Groups in the order of Plan::groups, without members that depend on their cells; empty where the
+// sweep does not name its streams (SweepConfig::streams_known). Reports what is selected and does
+// not exist, dumps of equal content, and prompts, tokens and rows that are out of range.
 std::vector<WorkGroup> select_groups(const SweepConfig& config,
                                      const std::vector<PlannedDump>& dumps, ErrorList& errors);
 

@@ -49,7 +49,7 @@ void add_of_group(Plan& plan, std::size_t g) {
   }
 }
 
-bool has_asking_row(const WorkGroup& group) {
+bool has_evidence_row(const WorkGroup& group) {
   if (!group.evidence) return false;
   const std::vector<Index>& asking = group.evidence->rows;
   return std::any_of(asking.begin(), asking.end(), [&](Index row) {
@@ -61,7 +61,7 @@ bool has_asking_row(const WorkGroup& group) {
 
 void add_layer_records(Plan& plan) {
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    if (plan.groups[g].hidden > 0 || has_asking_row(plan.groups[g])) add_of_group(plan, g);
+    if (plan.groups[g].hidden > 0 || has_evidence_row(plan.groups[g])) add_of_group(plan, g);
   }
 }
 

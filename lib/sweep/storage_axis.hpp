@@ -12,7 +12,7 @@
 
 namespace kvbench {
 
-// Null stands for float: what is held is held as it came.
+// Null means float: held vectors are unquantised.
 using Storages = std::vector<std::shared_ptr<const Storage>>;
 
 // A list of "float", ids of codecs and {"keys": .., "values": ..}, or one of them; parameters of a

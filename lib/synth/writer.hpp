@@ -1,4 +1,4 @@
-// Writing dumps (format: data/README.md), one head at a time.
+// Writing dumps (format: data/FORMAT.md), one head at a time.
 #pragma once
 
 #include <cstdint>

@@ -89,7 +89,7 @@ class ErrorList {
 
   bool none() const { return messages_.empty(); }
   std::size_t count() const { return messages_.size() + unlisted_; }
-  // Whether further messages are only counted: what would take long to say need not be found out.
+  // True once the list is full; callers may then skip expensive checks.
   bool is_full() const { return messages_.size() >= kMostListed; }
   // All that would be thrown.
   std::vector<std::string> messages() const;

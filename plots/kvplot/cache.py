@@ -1,4 +1,4 @@
-"""Cache files: which tokens a method kept at which decode row. data/README.md has the format."""
+"""Cache files: which tokens a method kept at which decode row. data/FORMAT.md has the format."""
 
 import json
 import re
@@ -58,7 +58,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Head:
-    """What a file says of one KV head. `tokens`: the n it was kept for, None if it does not say;
+    """A file's facts of one KV head. `tokens`: the n it was kept for, None if it is missing;
     `least_tokens`: n is at least this."""
 
     prompt: int
@@ -91,7 +91,7 @@ class Head:
 
 
 class Cache(Hdf5File):
-    """A cache file, read and checked whole when it is opened, but for keys and values."""
+    """A cache file, read and checked whole when it is opened, except keys and values."""
 
     KIND = "cache file"
 

@@ -83,7 +83,7 @@ def _heard(pipe: int) -> bytes:
 
 
 def in_child(path: Path | str, work: Callable[[], Found]) -> Found:
-    """What `work`, which reads the file at `path`, returns or raises; ChildError where it ends its
+    """Returns or raises as `work`, which reads the file at `path`; ChildError where it ends its
     process or takes far more time or memory than a file of that size can need."""
     size = Path(path).stat().st_blocks * 512 if Path(path).exists() else 0
     ends = os.pipe()

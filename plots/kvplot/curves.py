@@ -12,7 +12,7 @@ from kvplot.figure import capped
 from kvplot.results import mean_over_units, with_params
 from kvplot.statistics import over, standard_error
 
-# Of axes.
+# Labels of axes.
 NAMES = {
     "errors.relative_l2.mean": r"mean $\Vert z-a\Vert\,/\,\Vert a\Vert$",
     "errors.relative_l2_posclamp_mean": r"mean $\Vert z-a\Vert\,/\,\Vert\max(a,10^{-8})\Vert$",

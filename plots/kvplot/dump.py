@@ -31,7 +31,7 @@ class Dump(Hdf5File):
     ) -> tuple[str, str, list[int], tuple[int, int, int]]:
         """Model, sequence, layers, and the shape of the first layer's keys."""
         if file.attrs.get("format") != "kvbench-dump":
-            raise ResultsError(f"{self.path}: not a kvbench dump; data/README.md has the format")
+            raise ResultsError(f"{self.path}: not a kvbench dump; data/FORMAT.md has the format")
         model = str(file.attrs.get("model", "a model without a name"))
         sequences = self._group(file, "sequences")
         names = sorted(sequences)
@@ -72,7 +72,7 @@ class Dump(Hdf5File):
         if data.dtype.kind != "f" and not (data.dtype == numpy.uint16 and is_bfloat16(data)):
             raise ResultsError(
                 f"{self.path}: layer {layer}: {name} has elements of type {data.dtype}; "
-                "data/README.md has those of a dump"
+                "data/FORMAT.md has those of a dump"
             )
         if not is_written(data):
             raise ResultsError(f"{self.path}: layer {layer}: {name} was never written, or in part")

@@ -1,4 +1,4 @@
-"""What of the evidence is lost to a whole model: the tokens that no head of no layer reads."""
+"""Evidence that is lost to a whole model: the tokens that no head of any layer reads."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ def globally_lost(path: Path | str) -> pandas.DataFrame:
     """One row per sequence with evidence, setting and seed, with the columns of load_results.
 
     `layers` is how many layers the row is of, `tokens` how many evidence tokens there are, `lost`
-    those that no query head of any of these layers reads at the last asking row, `share` their
+    those that no query head of any of these layers reads at the last evidence row, `share` their
     part: the Global Eviction Ratio if the dump has all layers of its model. A setting of which a
     layer failed or was skipped is left out, for its other layers do not say what the model lost.
     """

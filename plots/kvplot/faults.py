@@ -1,10 +1,10 @@
-"""What is wrong with a file or a request, in this package's words."""
+"""Errors of a file or a request, in this package's words."""
 
 import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-# Of names in a message.
+# Lengths of names in a message.
 MOST_NAMED = 20
 
 

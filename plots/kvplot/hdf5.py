@@ -40,16 +40,16 @@ def is_written(data: h5py.Dataset) -> bool:
 
 
 class Hdf5File:
-    """What a dump and a cache file have in common; messages call it KIND and end with REMEDY."""
+    """Common parts of a dump and a cache file; messages call it KIND and end with REMEDY."""
 
     KIND = "file"
-    REMEDY = "data/README.md has the format"
+    REMEDY = "data/FORMAT.md has the format"
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
 
     def _read(self, work: Callable[[h5py.File], Found]) -> Found:
-        """What `work` finds in the file; it runs in a child process and leaves nothing else."""
+        """The result of `work` on the file; it runs in a child process and leaves nothing else."""
         if self.path.exists() and not self.path.is_file():  # a pipe would be waited for
             raise ResultsError(f"{self.path}: is not a regular file; name a {self.KIND}")
         try:
@@ -79,7 +79,7 @@ class Hdf5File:
             ) from error
 
     def _member(self, parent: h5py.Group, name: str, links: int = 0) -> Any:
-        """What is at a path; ResultsError where that leads to another file, which may be any."""
+        """The object at a path; ResultsError where that leads to another file, which may be any."""
         here: Any = parent
         for part in filter(None, name.split("/")):
             link = here.get(part, getlink=True) if isinstance(here, h5py.Group) else None

@@ -41,7 +41,7 @@ LOOK: dict[str, tuple[str, str, int]] = {
     for name, known in METHODS.items()
     if "look" in known
 }
-# What is left of the colours and the markers that are not taken for one another, in a fixed order.
+# The remaining pairs of colours and markers that can be told apart, in a fixed order.
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 _FREE = [
     (colour, marker)

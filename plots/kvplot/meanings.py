@@ -1,4 +1,4 @@
-"""What a metric is, in a line for people who meet it in a report."""
+"""Descriptions of metrics, a line each, for readers of a report."""
 
 # z: a method's answer, a: the exact one, p: exact probabilities, V: the values; Z and A: all scored
 # rows stacked.

@@ -1,4 +1,4 @@
-"""python -m kvplot papers: every figure of plots/README.md, from the runs of the shipped sweeps."""
+"""python -m kvplot papers: every figure of plots/GALLERY.md, from runs of the shipped sweeps."""
 
 from argparse import ArgumentParser, Namespace, _SubParsersAction
 from pathlib import Path
@@ -90,7 +90,7 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
         help="holds <name>/results.json of every sweep of configs/figures, and of field.json",
     )
     parser.add_argument(
-        "--inspection", type=Path, metavar="FILE", help="what `kvbench inspect DUMP --json` printed"
+        "--inspection", type=Path, metavar="FILE", help="output of `kvbench inspect DUMP --json`"
     )
     parser.add_argument("--dump", type=Path, metavar="FILE")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR")
@@ -130,7 +130,7 @@ def draw(figure: str, source: Source, options: dict[str, Any]) -> Figure:
 def source(
     figure: str, reads: str, runs: Path, inspection: Path | None, dump: Path | None
 ) -> tuple[Path, Path, type[Source]]:
-    """What a drawing reads, the file by whose age it is redrawn, and the class that reads it."""
+    """The input of a drawing, the file by whose age it is redrawn, and the class that reads it."""
     if reads in ("dump", "inspection"):
         path = dump if reads == "dump" else inspection
         if path is None:

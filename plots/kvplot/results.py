@@ -34,7 +34,7 @@ DIGITS_TO_ZERO = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 # The schema version whose files first have a number.
 SINCE = {"traffic.": (1, 4), "memory.lookup_bytes": (1, 4), "memory.shared_bytes": (1, 5)}
 
-# Of a cell whose cache no codec writes; between the label and the storage of another.
+# The storage of an unquantised cell; the text between the label and another storage.
 FLOAT = "float"
 SEPARATOR = " | "
 # An error below this is exact to rounding and has no place on a logarithmic axis.
@@ -55,7 +55,7 @@ WRITTEN_BY = {
 
 
 def _why_no_json(start: bytes, end: bytes, error: ValueError) -> str:
-    """What is wrong with a file that begins and ends so."""
+    """The error of a file that begins and ends so."""
     if start.startswith(b"\x89HDF"):
         return "is an HDF5 file"
     if not (start + end).strip():
@@ -245,7 +245,7 @@ class Results:
     def frame(self) -> pandas.DataFrame:
         frame = self._flat(self.document["cells"])
         if "counters.fail" in frame:
-            # What earlier builds called steps of a walk that were clamped, some of them alone.
+            # Earlier builds' names of clamped steps of a walk, some of them alone.
             names = ["counters.clamped", "counters.fail"]
             frame["counters.clamped"] = frame.reindex(columns=names).max(axis=1)
             frame = frame.drop(columns="counters.fail")
@@ -380,7 +380,7 @@ class Results:
                 )
 
     def _too_old(self, column: str) -> str:
-        """What to do for numbers that files of this version do not have yet, "" otherwise."""
+        """The remedy for numbers that files of this version do not have yet, "" otherwise."""
         found = re.match(r"(\d+)\.(\d+)", str(self.document.get("schema_version")))
         for start, since in SINCE.items():
             if found and column.startswith(start) and (int(found[1]), int(found[2])) < since:
@@ -427,7 +427,7 @@ def numbers_of(frame: pandas.DataFrame) -> list[str]:
 
 
 def exact_bytes(frame: pandas.DataFrame, part: str) -> "pandas.Series[float]":
-    """What exact attention takes in each cell, the unit of a column of PARTS."""
+    """The number of exact attention in each cell, the unit of a column of PARTS."""
     missing = [name for name in PARTS[part] if name not in frame]
     whole_models = "kv_head" not in frame or frame["kv_head"].isna().all()
     if missing and whole_models:  # each share is bytes over bytes already
@@ -510,7 +510,7 @@ def mean_over_units(
 
 
 def storage_of(label: str) -> str:
-    """What a label says of the storage: "K q8_0 V q4_0", or "float"."""
+    """The storage in a label: "K q8_0 V q4_0", or "float"."""
     return label.rsplit(SEPARATOR, 1)[1] if SEPARATOR in label else FLOAT
 
 

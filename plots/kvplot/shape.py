@@ -1,8 +1,8 @@
-"""What kvplot reads of a results.json or an inspection, checked once when the file is opened.
+"""Parts of a results.json or an inspection that kvplot reads, checked once when it is opened.
 
 A shape is a function of a value and its JSON pointer that returns the first fault as text, or None.
-What kvplot does not read is not checked; `kvbench schema results` describes the whole file, and
-tests/plots/damaged_results_test.py compares the two.
+Members that kvplot does not read are not checked; `kvbench schema results` describes the whole
+file, and tests/plots/damaged_results_test.py compares the two.
 
 Libraries that check by the program's schema are too slow for a million cells: fastjsonschema 2.16
 takes 81 ms a cell, and 16 ms without the conditions on parameters, jsonschema 4.10 takes 59 ms, and
@@ -81,7 +81,7 @@ def one_of(*words: str) -> Shape:
 
 
 def either(what: str, *shapes: Shape) -> Shape:
-    """What any of the shapes takes."""
+    """A value that any of the shapes accepts."""
 
     def check(value: Any, pointer: str) -> Fault:
         if any(shape(value, pointer) is None for shape in shapes):
@@ -278,7 +278,7 @@ RESULTS = members(
     },
     {"layers": array(LAYER)},
 )
-# What `kvbench check --write-baselines` writes: cells alone.
+# Output of `kvbench check --write-baselines`: only cells.
 CELLS = members({"cells": array(CELL)}, {"config": members({}, others=shown)})
 
 NORMS = members({"count": COUNT}, others=MAGNITUDE)

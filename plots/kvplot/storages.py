@@ -1,4 +1,4 @@
-"""What wrote the caches of cells, as figures name and draw it."""
+"""Storages of cells, as figures name and draw them."""
 
 import re
 from typing import Any
@@ -15,8 +15,8 @@ MOST = len(style.SERIES)
 
 def of_labels(cells: pandas.DataFrame) -> dict[str, tuple[str, str]]:
     """By label: the label without its storage, and the storage in words, "K q8_0 V kivi 2 bits"
-    or "K and V q4_0"; "float" where numbers stand as they came. The words name the bits that the
-    codec came to, which the label leaves out if they are its default."""
+    or "K and V q4_0"; "float" where numbers are unquantised. The words name the codec's bits,
+    which the label leaves out if they are its default."""
     found = {}
     codecs = [name for name in cells if re.fullmatch(r"storage\.\w+\.codec", str(name))]
     for row in cells.drop_duplicates("label").to_dict("records"):
@@ -78,8 +78,8 @@ class Drawn:
 
 
 def methods(labels: dict[str, tuple[str, str]], points: pandas.DataFrame) -> dict[str, str]:
-    """By label the name whose look it has: the algorithm's, and of an algorithm under several
-    labels the label's own but for the first."""
+    """By label the name whose look it has: the algorithm's, or, for further labels of
+    one algorithm, the label."""
     found: dict[str, str] = {}
     first: dict[str, str] = {}
     for label, algorithm in zip(points["label"], points["algorithm"]):

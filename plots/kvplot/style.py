@@ -36,9 +36,9 @@ LONGEST_FORMULA = 200  # characters; those of figures are far shorter
 _width = PAGE
 
 KEYS, VALUES, REFERENCE = "#0072B2", "#E69F00", "#000000"
-# Of unordered things that are not methods, as many as a figure has: the same colours, black first.
+# Colours of unordered things that are not methods: the same in every figure, black first.
 SERIES = list(COLOURS)
-# Of a figure's page or column, inches: beyond, the axes of a figure are not what one sees.
+# Greatest height of a legend in inches, and its greatest fraction of the width next to axes.
 _MOST_LEGEND = 4.0
 _MOST_BESIDE = 0.42
 
@@ -222,8 +222,8 @@ def legend_right(
     axis: Axes, handles: Mapping[str, Any] | None = None, text: Callable[[str], str] = str
 ) -> None:
     """A legend beside the axis; in one column, and where it would be higher than the figure or take
-    the axes' width, above all panels. Of `handles` by name, or of what is drawn in the axis; `text`
-    is what stands there for a name."""
+    the axes' width, above all panels. Shows `handles` by name, or the lines of the axis; `text`
+    replaces a name."""
     shown, names = axis.get_legend_handles_labels()
     if handles is not None:
         shown, names = list(handles.values()), list(handles)

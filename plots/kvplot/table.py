@@ -31,7 +31,7 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
     parser.add_argument(
         "file",
         type=Path,
-        help="a CSV that a figure wrote; of a results.json or loop.json what is finished",
+        help="a figure's CSV; or a results.json or loop.json, whose finished records are read",
     )
     parser.add_argument("--rows", nargs="+", required=True, metavar="COLUMN")
     parser.add_argument("--columns", metavar="COLUMN", help="spread over this; default: the values")
@@ -57,7 +57,7 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--pm",
         choices=list(SPREADS),
-        help="beside each mean the sample standard deviation of the values in its field, or the "
+        help="next to each mean the sample standard deviation of the values in its field, or the "
         "standard error of the mean if they are independent; nothing beside a single value",
     )
     parser.add_argument("--digits", type=int, default=3, help="significant; default 3")
@@ -84,7 +84,7 @@ def run(arguments: Namespace) -> list[str]:
 
 
 def _headlines(arguments: Namespace, rows: pandas.DataFrame) -> list[str]:
-    """What is shown of cells without --value; one of it where it is spread over --columns."""
+    """Columns of cells that are shown without --value; one of them with --columns."""
     found = [name for name in HEADLINES if name in rows] if is_cells(rows) else []
     if not found:
         raise ResultsError(f"{arguments.file}: --value is missing; name a column of numbers")
@@ -155,7 +155,7 @@ def pivot(arguments: Namespace, values: dict[str, pandas.DataFrame], of: str) ->
 
 
 def notes(arguments: Namespace, rows: pandas.DataFrame, table: pandas.DataFrame) -> list[str]:
-    """What is in no field: cells that did not finish, chosen rows without a key."""
+    """Records in no field: cells that did not finish, chosen rows without a key."""
     found = []
     if arguments.file.suffix == ".json":
         found.append(left_out(rows).strip())
@@ -234,7 +234,7 @@ def latex(table: pandas.DataFrame, spreads: pandas.DataFrame | None, digits: int
     """A tabular with booktabs' rules."""
     heads, *rows = _fields(table, spreads, digits, r" $\pm$ ")
     keys = len(table.index.names)
-    # What goes around numbers stays; text is escaped.
+    # Marks around numbers are kept; text is escaped.
     lines = [" & ".join(map(_escaped, row[:keys])) + " & " + " & ".join(row[keys:]) for row in rows]
     return [
         rf"\begin{{tabular}}{{{'l' * keys}{'r' * (len(heads) - keys)}}}",

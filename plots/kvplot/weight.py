@@ -1,4 +1,4 @@
-"""What a JSON document takes as Python's objects, told from its bytes before they are made."""
+"""Memory of a JSON document as Python's objects, estimated from its bytes before they are made."""
 
 import re
 from dataclasses import dataclass

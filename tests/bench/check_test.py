@@ -45,6 +45,25 @@ class Agreement(unittest.TestCase):
         self.assertEqual(set(TASKS) - set(TOLERANCE), {"h2o_further"})  # its own result is not one
 
 
+class Measured(unittest.TestCase):
+    def test_bars_are_those_of_the_tasks_and_bold_numbers_meet_them(self):
+        page = (Path(__file__).parent / "MEASURED.md").read_text(encoding="utf-8").split("## One more")[0]
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+        found = set()
+        for name, _, peer, ratio, bar, above, floor_bar in rows[2:]:
+            if name:
+                task = TASKS[re.findall("`(.*)`", name)[0]]
+                self.assertEqual(floor_bar, f"{task.floor_bar:g}" if task.floor_bar and above else "", name)
+                if above and floor_bar:
+                    self.assertEqual("**" in above, float(above.strip("*")) <= task.floor_bar, name)
+            wanted = task.peers[peer]
+            self.assertEqual(bar, f"{wanted:g}" if wanted else "", (name, peer))
+            if bar:
+                self.assertEqual("**" in ratio, float(ratio.strip("*")) >= wanted, (name, peer))
+            found.add(peer)
+        self.assertGreater(len(found), 5)
+
+
 class Methods(unittest.TestCase):
     def test_the_table_has_the_methods_with_a_floor(self):
         page = (Path(__file__).parent / "FLOORS.md").read_text(encoding="utf-8")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/bench/run.sh [--check|--record]: kvbench against what one would run instead (numpy, torch), on KVBENCH_BENCH_DUMP
+# tests/bench/run.sh [--check|--record]: kvbench against other programs (numpy, torch), on KVBENCH_BENCH_DUMP
 # or the shipped dump; with --check and --record whole sweeps too (tests/bench/README.md).
 # --sweeps [OPTIONS]: whole sweeps beside numpy and kvpress; --micro [OPTIONS]: Google Benchmark; --methods [ID ..]:
 # every algorithm beside its floor; --cuda: the CUDA side on this machine's GPU.

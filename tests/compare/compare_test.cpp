@@ -196,7 +196,7 @@ TEST_CASE("devices are compared with each other, everything else of a key parts 
   CHECK(comparison.only_b[0]["seed"] == 2);
   CHECK(comparison.passed());
   const auto messages = messages_of([] { compared({{}, {.device = "cuda"}}, {{}}); });
-  CHECK(messages.at(0).find("have the same key but for `device`") != std::string::npos);
+  CHECK(messages.at(0).find("have keys that differ only in `device`") != std::string::npos);
 }
 
 TEST_CASE("nothing in common is a fault that names what keeps them apart") {

@@ -99,7 +99,7 @@ TEST_CASE("a budget solved for the memory of a storage is the largest that a rep
                                   .rope_pairs = 16,
                                   .repeated = 51});
   const StreamShape& shape = owned->stream.shape;
-  std::set<std::string> solved_late;  // by a storage that holds recent tokens as they came
+  std::set<std::string> solved_late;  // by a storage that holds recent tokens unquantised
   std::set<std::string> solved_on_arrival;
   for (const Case& each : cases_of_storage()) {
     const bool on_arrival = StorageLayout(&each.storage, shape, each.prompt, 2).on_arrival();

@@ -113,7 +113,7 @@ class Biased(Folder):
             ids = torch.arange(3, 20)[None]
             with torch.no_grad():
                 before = model(ids).logits
-                attention_capture.make_heard(model)
+                attention_capture.install_hook(model)
                 self.assertTrue(torch.equal(model(ids).logits, before))
 
 

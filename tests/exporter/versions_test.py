@@ -1,5 +1,5 @@
-"""Which transformers the exporter fits: a version that works otherwise is refused by name, and all
-that is known of its insides stands in few files."""
+"""Which transformers the exporter fits: an incompatible version is refused with an explanation,
+and only a few files depend on its internals."""
 
 from __future__ import annotations
 

@@ -152,13 +152,36 @@ class Sentences(unittest.TestCase):
         )
         found = [prose.kinds(each) for each in prose.sentences(page)]
         self.assertEqual(
-            found, [["opening"], ["but for"], [], ["as it came"], ["opening"], ["long"]]
+            found, [["opening"], ["but for"], [], ["replaced word"], ["opening"], ["long"]]
         )
+
+    def test_comments_and_wide_lines_are_read(self) -> None:
+        cpp = "// Of a row.\n// The rest.\nint x;  // what follows, but for one\nint y;\n// Fine.\n"
+        self.assertEqual(
+            [kind for each in prose.comments(cpp, ".cpp") for kind in prose.kinds(each)],
+            ["opening", "but for"],
+        )
+        python = '"""What it is.\n\nFine."""\nx = 1  # kept as it came\n# Fine.\n'
+        self.assertEqual(
+            sorted(kind for each in prose.comments(python, ".py") for kind in prose.kinds(each)),
+            ["opening", "replaced word"],
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "a.md"
+            page.write_text(
+                "a " * 61 + f"\n\nIt is [b]({'c' * 120}) beside it.\n\n| {'d ' * 90}|\n"
+            )
+            self.assertEqual(
+                [kind for _, kind, _ in prose.found_in(page, "a.md")],
+                ["long", "replaced word", "wide line"],
+            )
+            page.write_text("a\n" * 501)
+            self.assertIn(("a.md", "long page", "501 lines"), prose.found_in(page, "a.md"))
 
     def test_counts_may_only_fall(self) -> None:
         self.assertEqual(prose.faults({"a.md": {"long": 2}}, {"a.md": {"long": 2}}), [])
         (more,) = prose.faults({"a.md": {"long": 3}}, {"a.md": {"long": 2}})
-        self.assertIn("a.md: 3 sentences of the kind 'long', 2 are allowed", more)
+        self.assertIn("a.md: 3 of the kind 'long', 2 are allowed", more)
         (fewer,) = prose.faults({}, {"a.md": {"long": 2}})
         self.assertIn("--record", fewer)
 

@@ -1,32 +1,65 @@
-"""Sentences of the pages that CONTRIBUTING.md's rules forbid, against tests/lint/prose_allowed.json.
+"""Sentences that CONTRIBUTING.md's rules forbid, against tests/lint/prose_allowed.json.
 
-A page may have as many of each kind as that file says, which is what it had when it was counted. A page that
-has fewer is to be counted anew: `prose.py --record`, which never raises a count.
+Pages are counted one by one; comments of sources are counted by top folder, so that files may move.
+Each may have as many of a kind as that file says. A page or folder that has fewer is to be counted
+anew: `prose.py --record`, which never raises a count.
 """
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ALLOWED = Path(__file__).with_name("prose_allowed.json")
 LONGEST = 35  # words
+WIDEST = 120  # columns, without the targets of links
+LONGEST_PAGE = 500  # lines
+# Words that the glossary replaces; pages use none that CONTRIBUTING.md replaces, either.
+REPLACED = r"\b(asking rows?|as (it|they) came)\b"
+REPLACED_ON_PAGES = r"\bbeside\b"
+# Files that quote what the rules forbid.
+QUOTING = ("tests/lint/prose.py", "tests/lint/lint_test.py", "CONTRIBUTING.md")
 
 Counts = dict[str, dict[str, int]]
 
 
-def sentences(page: str) -> list[str]:
-    """Without code, tables, headings and links' targets."""
+def without_code(page: str) -> str:
+    """The page without fences, tables, headings, pictures and targets of links."""
     text = re.sub(r"^(```|~~~).*?^\1$", "", page, flags=re.MULTILINE | re.DOTALL)
-    text = re.sub(r"^(\||#|---|    ).*$", "", text, flags=re.MULTILINE)
-    text = re.sub(r"\]\([^)]*\)", "]", text)
+    text = re.sub(r"^(\||#|---|!\[|    ).*$", "", text, flags=re.MULTILINE)
+    return re.sub(r"\]\([^)]*\)", "]", text)
+
+
+def split(text: str) -> list[str]:
+    """Sentences of paragraphs and items."""
     text = re.sub(r"`[^`]*`", "`code`", text)
-    blocks = re.split(r"\n\s*\n|\n\s*(?:[*-]|\d+\.)\s+", "\n" + text)
     found = []
-    for block in blocks:
+    for block in re.split(r"\n\s*\n|\n\s*(?:[*-]|\d+\.)\s+", "\n" + text):
         found += re.split(r"(?<=[.!?])\s+(?=[A-Z`*(\[])", " ".join(block.split()))
     return [each for each in found if each]
+
+
+def sentences(page: str) -> list[str]:
+    return split(without_code(page))
+
+
+def comments(source: str, suffix: str) -> list[str]:
+    """Sentences of a source file's comments and docstrings."""
+    mark = "#" if suffix in (".py", ".sh") else "//"
+    blocks: list[list[str]] = [[]]
+    for line in source.splitlines():
+        alone = re.match(rf"\s*{mark}+!? ?(.*)", line)
+        after = re.search(rf"\S\s+{mark} (.*)", line)
+        if alone:
+            blocks[-1].append(alone[1])
+        else:
+            blocks += [[after[1]], []] if after else [[]]
+    texts = ["\n".join(block) for block in blocks]
+    if suffix == ".py":
+        texts += re.findall(r'"""(.*?)"""', source, re.DOTALL)
+    return [each for text in texts for each in split(text)]
 
 
 def kinds(sentence: str) -> list[str]:
@@ -36,23 +69,56 @@ def kinds(sentence: str) -> list[str]:
         found.append("opening")
     if re.search(r"\bbut for\b", sentence):
         found.append("but for")
-    if re.search(r"\bas (it|they) came\b", sentence):
-        found.append("as it came")
+    if re.search(REPLACED, sentence):
+        found.append("replaced word")
     if len(sentence.split()) > LONGEST:
         found.append("long")
     return found
 
 
-def counted(root: Path) -> Counts:
+def found_in(path: Path, name: str) -> list[tuple[str, str, str]]:
+    """(page or folder, kind, sentence) of a file."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        found = [(name, kind, each) for each in sentences(text) for kind in kinds(each)]
+        used = [each for each in sentences(text) if re.search(REPLACED_ON_PAGES, each)]
+        found += [(name, "replaced word", each) for each in used]
+        wide = [line for line in without_code(text).splitlines() if len(line) > WIDEST]
+        found += [(name, "wide line", line) for line in wide]
+        lines = len(text.splitlines())
+        return found + [(name, "long page", f"{lines} lines")] * (lines > LONGEST_PAGE)
+    folder = f"comments of {name.partition('/')[0] if '/' in name else 'scripts'}"
+    return [
+        (folder, kind, f"{name}: {each}")
+        for each in comments(text, path.suffix)
+        for kind in kinds(each)
+        if kind != "long"
+    ]
+
+
+def everything(root: Path) -> list[tuple[str, str, str]]:
+    patterns = [f"*.{suffix}" for suffix in ("md", "cpp", "hpp", "cu", "cuh", "py", "sh")]
+    patterns.append("configs/*.json")
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = []
+    for name in sorted(listed.stdout.splitlines()):
+        path = root / name
+        if name not in QUOTING and path.is_file() and not path.is_symlink():
+            found += found_in(path, name)
+    return found
+
+
+def counted(found: list[tuple[str, str, str]]) -> Counts:
     counts: Counts = {}
-    for path in sorted(root.rglob("*.md")):
-        name = path.relative_to(root).as_posix()
-        if re.match(r"\.|build|results", name):
-            continue
-        for sentence in sentences(path.read_text(encoding="utf-8")):
-            for kind in kinds(sentence):
-                counts.setdefault(name, {}).setdefault(kind, 0)
-                counts[name][kind] += 1
+    for place, kind, _ in found:
+        counts.setdefault(place, {}).setdefault(kind, 0)
+        counts[place][kind] += 1
     return counts
 
 
@@ -62,7 +128,10 @@ def faults(counts: Counts, allowed: Counts) -> list[str]:
         for kind in sorted({*counts.get(name, {}), *allowed.get(name, {})}):
             has, may = counts.get(name, {}).get(kind, 0), allowed.get(name, {}).get(kind, 0)
             if has > may:
-                found.append(f"{name}: {has} sentences of the kind '{kind}', {may} are allowed")
+                found.append(
+                    f"{name}: {has} of the kind '{kind}', {may} are allowed; "
+                    "tests/lint/prose.py --show lists them"
+                )
             elif has < may:
                 found.append(
                     f"{name}: fewer of '{kind}': record it by tests/lint/prose.py --record"
@@ -71,12 +140,11 @@ def faults(counts: Counts, allowed: Counts) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    counts = counted(ROOT)
+    listed = everything(ROOT)
+    counts = counted(listed)
     if arguments == ["--show"]:
-        for path in sorted(counts):
-            for sentence in sentences((ROOT / path).read_text(encoding="utf-8")):
-                if kinds(sentence):
-                    print(f"{path}: {', '.join(kinds(sentence))}: {sentence}")
+        for place, kind, sentence in listed:
+            print(f"{place}: {kind}: {sentence}")
         return 0
     allowed: Counts = json.loads(ALLOWED.read_text(encoding="utf-8"))
     if arguments == ["--record"]:

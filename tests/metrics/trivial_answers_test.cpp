@@ -122,7 +122,7 @@ TEST_CASE("two tokens by hand") {
 
 TEST_CASE(
     "the last row of several query heads has the largest, and a promise the least, in any order") {
-  // Head 0 sees both tokens alike, head 1 the first alone but for e^-40: of values 1 and -1/2 the
+  // Head 0 sees both tokens alike, head 1 only the first, up to e^-40: of values 1 and -1/2 the
   // outputs are 1/4 and 1, ||p|| is 1/sqrt 2 and 1, ||V|| is sqrt 5 / 2.
   const double op = std::sqrt(1.25);
   const Rows even = {{0.0}, {0.0}};

@@ -87,7 +87,7 @@ class Pages(unittest.TestCase):
                     run.append(str(page))
                     self.run_in_a_copy(str(page).replace("/", "-"), script)
         self.assertLessEqual({"README.md", "configs/README.md", "configs/figures/README.md",
-                              "configs/slurm/README.md", "configs/ci/README.md", "data/README.md",
+                              "configs/slurm/README.md", "configs/ci/README.md", "data/README.md", "data/FORMAT.md",
                               "plots/README.md", "plots/FINDINGS.md"}, set(run))
 
     def test_every_example_of_help(self):

@@ -6,7 +6,7 @@ What is not as a reader has it, and why:
 * ./bootstrap.sh only looks whether it has the verb, and scripts beside the tests do nothing: they install packages,
   compile, or take minutes. .ci/run and .ci/nightly call them.
 * The exporter gives a synthetic dump: its real runs want torch and a model, and are in tests/exporter,
-  which also parses the commands of data/README.md. pip and unzip do nothing: they want a network.
+  which also parses the commands of data. pip and unzip do nothing: they want a network.
 * kvpress_caches.py gives what window keeps under the names of KeyDiffPress: its real runs want kvpress and torch, and
   are in tests/peers.
 * data/loop.sh wants torch and a model: tests/loop. Its results are made up by tests/plots/loop_test.py.

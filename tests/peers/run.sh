@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/peers/run.sh [OPTIONS]: what kvpress's classes and others' codecs keep beside what kvbench keeps, in
+# tests/peers/run.sh [OPTIONS]: kvpress's classes and others' codecs compared with kvbench, in
 # .venv-model with torch (6 GB); OPTIONS are unittest's.
 . "$(dirname "${BASH_SOURCE[0]}")/../../environment.sh"
 build kvbench kvbench-encode

@@ -133,7 +133,7 @@ class Real(unittest.TestCase):
         self.assertIn(drawn, self.papers("--gallery", str(gallery)))
 
     def in_words(self, caption):
-        """Neither names of a program nor paths into JSON, but for what users name themselves."""
+        """Neither names of a program nor paths into JSON, except names that users give."""
         labels = {label.split(" | ")[0] for label in Results(self.folder / "field/results.json").frame["label"]}
         for name in sorted(["SmolLM2-135M-Instruct-Q4_1", *labels, *looks.LOOK], key=len, reverse=True):
             caption = caption.replace(name, "")

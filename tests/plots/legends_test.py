@@ -38,7 +38,7 @@ CODECS = ("bf16", "fp16", "q8_0", "q5_0", "q5_1", "q4_0", "q4_1", "mxfp4", "nvfp
 
 
 def stored(codecs, methods=("exact", "snapkv", "h2o", "tova", "expected_attention")):
-    """A sweep of methods over storages, one setting each; exact as it came has no error."""
+    """A sweep of methods over storages, one setting each; exact without a codec has no error."""
     cells = []
     for place, method in enumerate(methods):
         cells.append(cell(method, {}, 1e-16 if method == "exact" else 0.1 + place, 1.0 - 0.1 * place))
@@ -126,7 +126,7 @@ class Looks(Made):
 
 class Gallery(unittest.TestCase):
     def test_every_picture_names_its_figure(self):
-        page = (ROOT / "plots/README.md").read_text()
+        page = (ROOT / "plots/GALLERY.md").read_text()
         figure = {name: drawn for name, drawn, *_ in papers.DRAWINGS}
         pictures = re.findall(r"^!\[[^]]*\]\(gallery/(?:\w+/)?(\w+)\.png\)\n(.*\n?.*)", page, re.M)
         self.assertGreater(len(pictures), 50)
@@ -136,7 +136,7 @@ class Gallery(unittest.TestCase):
 
     def test_every_picture_stands_on_a_page(self):
         gallery = ROOT / "plots/gallery"
-        pages = (ROOT / "plots/README.md").read_text() + (ROOT / "README.md").read_text()
+        pages = (ROOT / "plots/GALLERY.md").read_text() + (ROOT / "README.md").read_text()
         shown = set(re.findall(r"^!\[[^]]+\]\((?:plots/)?gallery/([\w/]+)\.png\)$", pages, re.M))
         self.assertEqual({path.relative_to(gallery).with_suffix("").as_posix() for path in gallery.rglob("*.png")}, shown)
 

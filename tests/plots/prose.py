@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FINDINGS = (ROOT / "plots/FINDINGS.md").read_text(encoding="utf-8")
-GALLERY = (ROOT / "plots/README.md").read_text(encoding="utf-8")
+GALLERY = (ROOT / "plots/GALLERY.md").read_text(encoding="utf-8")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
            "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty")
 TEXTS = "results/texts/smollm2-135m"

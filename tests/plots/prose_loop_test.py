@@ -131,7 +131,7 @@ class Metrics(Prose):
 
 class LlamaCpp(Prose):
     def test_its_own_caches(self):
-        page = (ROOT / "data/README.md").read_text(encoding="utf-8")
+        page = (ROOT / "data/LOOP.md").read_text(encoding="utf-8")
         rows = {cells[0]: [float(cell.split()[0]) for cell in cells[1:]]
                 for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines()
                               if line.startswith(("| q8_0", "| q4_0")))}

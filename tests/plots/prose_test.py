@@ -1,4 +1,4 @@
-"""Numbers in the prose of plots/FINDINGS.md and plots/README.md that follow from a table of FINDINGS.md: each
+"""Numbers in the prose of plots/FINDINGS.md and plots/GALLERY.md that follow from a table of FINDINGS.md: each
 sentence is written again with the numbers that the tables give and has to stand on its page. The tables themselves
 are held by findings_test.py. What prose takes from elsewhere (per head, from a picture, from another program) is not
 here."""

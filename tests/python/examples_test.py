@@ -2,6 +2,7 @@
 session, in a folder with the repository's data and configs."""
 
 import ast
+import base64
 import functools
 import inspect
 import json
@@ -14,13 +15,14 @@ import unittest
 from pathlib import Path
 
 import kvbench as kb
+import notebooks
 import numpy as np
 from streams import SOURCE
 
 PAGES = ("README.md", "apps/python/README.md", "apps/python/YOUR_METHOD.md")
-MY_METHOD = "apps/python/examples/my_method.ipynb"
-FIRST_LOOK = "apps/python/examples/first_look.ipynb"
-ERROR_AND_MODEL = "apps/python/examples/error_and_model.ipynb"
+MY_METHOD = "my_method.ipynb"
+FIRST_LOOK = "first_look.ipynb"
+ERROR_AND_MODEL = "error_and_model.ipynb"
 GIVEN = """
 import numpy as np
 import kvbench as kb
@@ -41,11 +43,6 @@ def examples(text):
     return [line for line in found if re.match(r"(import kvbench|(\w+ = )?kb\.|r\.)", line)]
 
 
-def notebook_cells(notebook):
-    document = json.loads((SOURCE / notebook).read_text(encoding="utf-8"))
-    return [each for each in document["cells"] if each["cell_type"] == "code"]
-
-
 @functools.cache
 def drawing_python():
     """A Python of this version that has what kvplot needs; None if there is none."""
@@ -59,29 +56,13 @@ def drawing_python():
 
 class Notebook(unittest.TestCase):
     def run_notebook(self, notebook, drawn):
-        """What its cells print, run from its folder, and a file that they write."""
+        """The text that its cells print, which must be the saved one, and a file that they write."""
         python = drawing_python()
         if python is None:
             self.skipTest("SKIPPED: the notebook's figure needs matplotlib, pandas and h5py")
-        shown = """import sys, types
-shown = sys.modules["IPython.display"] = types.ModuleType("IPython.display")
-sys.modules["IPython"] = types.ModuleType("IPython")
-shown.Image = lambda path: open(path, "rb").read(8) == b"\\x89PNG\\r\\n\\x1a\\n" or 1 / 0
-"""
-        script = shown + "\n".join("".join(each["source"]) for each in notebook_cells(notebook))
-        with tempfile.TemporaryDirectory() as folder:
-            for name in ("data", "configs"):
-                Path(folder, name).symlink_to(SOURCE / name)
-            place = Path(folder, notebook).parent
-            place.mkdir(parents=True)
-            for recorded in (SOURCE / notebook).parent.glob("*.json"):
-                (place / recorded.name).symlink_to(recorded)
-            path = Path(folder, "cells.py")
-            path.write_text(script, encoding="utf-8")
-            done = subprocess.run([python, str(path)], cwd=place, capture_output=True, text=True,
-                                  check=False, timeout=600)
-            self.assertEqual(done.returncode, 0, done.stderr[-3000:])
-            return done.stdout, Path(folder, drawn).read_text(encoding="utf-8")
+        with notebooks.executed(notebook, python) as (outputs, folder):
+            self.assertEqual(notebooks.differences(notebooks.saved(notebook), outputs), [])
+            return "".join(each["text"] for each in outputs), (folder / drawn).read_text(encoding="utf-8")
 
     def test_my_method_runs_and_draws_the_figure(self):
         said, drawn = self.run_notebook(MY_METHOD, "results/my_method/forest.csv")
@@ -93,7 +74,7 @@ shown.Image = lambda path: open(path, "rb").read(8) == b"\\x89PNG\\r\\n\\x1a\\n"
         layer = kb.open_dump(SOURCE / "data/smollm2-constitution.h5")["constitution"][15]
         error = kb.replay(layer, "snapkv", head=0, budget=256).errors["relative_l2"]["mean"]
         self.assertIn(f"mean error {error:.3f}\n", said)
-        self.assertEqual(len(re.findall(r"(?m)^(?:streaming_llm|h2o|snapkv|uniform) +0\.\d\d \d", said)), 12)
+        self.assertEqual(len(re.findall(r"(?m)^(?:streaming_llm|h2o|snapkv|uniform) +memory 0\.\d\d error 0", said)), 12)
         self.assertIn("snapkv", drawn)
 
     def test_error_and_model_reads_the_record_and_draws_the_figure(self):
@@ -107,12 +88,24 @@ shown.Image = lambda path: open(path, "rb").read(8) == b"\\x89PNG\\r\\n\\x1a\\n"
         self.assertRegex(said, rf"(?m)^errors.relative_l2.mean +{rho:.2f}$")
         self.assertEqual(len(re.findall("(?m)^us-constitution,h2o,", drawn)), 5)
 
-    def test_they_have_no_outputs_and_my_method_has_the_page_s_code(self):
-        for notebook in (MY_METHOD, FIRST_LOOK, ERROR_AND_MODEL):
-            cells = notebook_cells(notebook)
-            self.assertEqual([(each["outputs"], each["execution_count"]) for each in cells],
-                             [([], None)] * len(cells))
-        texts = ["".join(each["source"]) for each in notebook_cells(MY_METHOD)]
+    def test_they_have_outputs_with_small_pictures(self):
+        self.assertEqual(set(notebooks.names()), {Path(each).name for each in (MY_METHOD, FIRST_LOOK, ERROR_AND_MODEL)})
+        for notebook in notebooks.names():
+            cells = notebooks.code_cells(notebook)
+            self.assertEqual([each["execution_count"] for each in cells], list(range(1, len(cells) + 1)))
+            pictures = [each["picture"] for each in notebooks.saved(notebook) if each["picture"]]
+            self.assertEqual(len(pictures), 1, notebook)
+            self.assertLess(len(base64.b64decode(pictures[0])), notebooks.LARGEST_PICTURE)
+
+    def test_a_stale_output_is_found(self):
+        old = [{"text": "h2o 0.107 [0.1, 2]\n", "picture": None}]
+        for text, count in (("h2o 0.107 [0.1, 2]\n", 0), ("h2o 0.108 [0.1, 2]\n", 0), ("h2o 0.111 [0.1, 2]\n", 1),
+                            ("h2o 0.107 [0.1, 3]\n", 1), ("snapkv 0.107 [0.1, 2]\n", 1), ("", 1)):
+            self.assertEqual(len(notebooks.differences(old, [{"text": text, "picture": None}])), count, text)
+        self.assertEqual(len(notebooks.differences(old, [{**old[0], "picture": "x"}])), 1)
+
+    def test_my_method_has_the_page_s_code(self):
+        texts = ["".join(each["source"]) for each in notebooks.code_cells(MY_METHOD)]
         self.assertEqual(texts[1:-1], [each.rstrip("\n") for each in blocks("apps/python/YOUR_METHOD.md")])
 
 

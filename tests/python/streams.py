@@ -80,6 +80,6 @@ def slow(n=4096):
 
 
 def without(record, *names):
-    """A record but for what differs between runs: times and the command that repeats it."""
+    """A record without what differs between runs: times and the command that repeats it."""
     return {name: value for name, value in record.items()
             if name not in ("timing", "repro", *names)}

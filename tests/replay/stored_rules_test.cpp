@@ -18,8 +18,8 @@ namespace kvbench::test {
 namespace stored_rules_test {
 
 TEST_CASE("what is written stays so where other tokens are dropped") {
-  // Tokens 0 to 5 with a residual of 2; dropping 4 leaves four held, of which 2 would be as they
-  // came, but token 3 was written before.
+  // Tokens 0 to 5 with a residual of 2; dropping 4 leaves four held, of which 2 would be
+  // unquantised, but token 3 was written before.
   const auto owned = make_stream({.tokens = 8, .d = 4, .dv = 4});
   const AlgorithmDescription algorithm = scripted([](Index row, Sketch& sketch) {
     sketch.clear();

@@ -124,7 +124,7 @@ TEST_CASE("an exact sum reads every visible token") {
 }
 
 TEST_CASE("a row's traffic counts what it reads as it is stored") {
-  // d = 4, dv = 2: 3 + 4 * 8 bytes a key and 5 + 2 * 8 a value; two bytes a number as they came.
+  // d = 4, dv = 2: 3 + 4 * 8 bytes a key and 5 + 2 * 8 a value; two bytes an unquantised number.
   const auto owned = make_stream({.tokens = 10, .d = 4, .dv = 2, .heads_per_kv = 2});
   AlgorithmDescription algorithm = scripted([](Index, Sketch& sketch) {
     sketch.clear();
@@ -149,7 +149,7 @@ TEST_CASE("a row's traffic counts what it reads as it is stored") {
     REQUIRE_MESSAGE(!result.failed, result.reason);
     return result;
   };
-  // Evicting, it holds tokens 3, 8 and 9 in four rows: of the values the last two as they came.
+  // Evicting, it holds tokens 3, 8 and 9 in four rows: the last two of the values unquantised.
   CHECK(replayed().traffic.bytes_read_max == 4 * 35 + 2 * 21 + 2 * 4);
   // Keeping all, keys and values that both heads read are read once; tokens 8 and 9 are the newest.
   algorithm.never_evicts = [](const Params&) { return true; };
@@ -158,7 +158,7 @@ TEST_CASE("a row's traffic counts what it reads as it is stored") {
 }
 
 TEST_CASE("numbers of held keys that a row reads to choose are as wide as the keys are stored") {
-  // d = 4, dv = 2: a written key has 35 bytes, one that is held as it came 8.
+  // d = 4, dv = 2: a written key has 35 bytes, an unquantised one 8.
   const auto owned = make_stream({.tokens = 10, .d = 4, .dv = 2});
   AlgorithmDescription algorithm = scripted([](Index, Sketch& sketch) {
     sketch.clear();

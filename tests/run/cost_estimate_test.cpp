@@ -23,7 +23,7 @@ Plan made_plan(const std::string& algorithms = entry("exact", ""),
                    {planned_dump("a", 100, {0, 1, 2}, 2), planned_dump("b", 400, {0}, 2)});
 }
 
-// A clock that stands still but for what timing a head is said to take.
+// A clock that moves only by the time that timing a head is declared to take.
 struct MadeUpTimings {
   double clock = 0.0;
   double spends = 0.0;

@@ -97,7 +97,7 @@ class Pages(Built):
             self.assertEqual(menu.count(place), 1, place)
 
     def test_pictures_of_the_gallery_are_shown(self):
-        shown = {target for element, target in Page(self.text("plots/index.html")).refers if element == "img"}
+        shown = {target for element, target in Page(self.text("plots/GALLERY.html")).refers if element == "img"}
         self.assertEqual(shown, {path.relative_to(SOURCE / "plots").as_posix()
                                  for path in (SOURCE / "plots/gallery").rglob("*.png")})
 
@@ -122,6 +122,11 @@ class Pages(Built):
     def test_a_notebook_is_a_page(self):
         text = plain(" ".join(Page(self.text("apps/python/examples/first_look.html")).words))
         self.assertIn("kb.replay(layer, \"snapkv\", head=0, budget=256)", text)
+        self.assertIn("mean error 0.0", text)
+        pictures = [target for element, target in Page(self.text("apps/python/examples/first_look.html")).refers
+                    if element == "img" and target.startswith("first_look-")]
+        self.assertEqual(len(pictures), 1)
+        self.assertEqual((self.out / "apps/python/examples" / pictures[0]).read_bytes()[:4], b"\x89PNG")
 
     def test_sources_are_shown_or_lead_to_a_repository(self):
         self.assertEqual((self.out / "configs/field.json.txt").read_bytes(),

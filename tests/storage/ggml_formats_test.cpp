@@ -15,7 +15,7 @@ namespace ggml_formats_test {
 
 constexpr Index kBlock = 32;
 
-// Zeros but for some numbers.
+// Zeros except some numbers.
 Numbers block(const std::vector<std::pair<std::size_t, double>>& given) {
   Numbers x(kBlock, 0.0);
   for (const auto& [i, number] : given) x[i] = number;

@@ -196,8 +196,8 @@ TEST_CASE("a memory is solved with the bytes of the storage") {
     REQUIRE_MESSAGE(!cell.skip_reason, *cell.skip_reason);
     return std::get<MemoryBudget>(cell.params->at("budget")).solved;
   };
-  // 100 tokens of d = dv, half of them decoded: 0.6 of their 16-bit bytes hold 60 tokens as they
-  // came, of which 10 are the prompt's; with 8.5 bits a number there is room for all.
+  // 100 tokens of d = dv, half of them decoded: 0.6 of their 16-bit bytes hold 60 unquantised
+  // tokens, of which 10 are the prompt's; with 8.5 bits a number there is room for all.
   const Index as_they_came = tokens("");
   const Index stored = tokens(R"("storage": "q8_0")");
   CHECK(as_they_came == 10);
@@ -240,7 +240,7 @@ TEST_CASE("a memory is solved for the largest budget, where more tokens take few
     params.set("budget", MemoryBudget{wanted});
     const auto solved = solve_stored_memory(algorithm, params, storage.get(), shape, kPrompt, 2);
     const Params* found = std::get_if<Params>(&solved);
-    // 1 + 4 tokens take 5 of 100 as they came, 0.05: every memory has a budget.
+    // 1 + 4 tokens take 5 of 100 unquantised, 0.05: every memory has a budget.
     REQUIRE_MESSAGE(found != nullptr, std::get<std::string>(solved));
     const Index tokens = std::get<MemoryBudget>(found->at("budget")).solved;
     if (tokens >= kPrompt) continue;  // the whole prompt

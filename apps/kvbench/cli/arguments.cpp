@@ -97,10 +97,10 @@ class ArgumentReader {
       } else if (word.size() > 1 && word[0] == '-') {
         i += read_short(word, i + 1 < words.size() ? &words[i + 1] : nullptr);
       } else {
-        read_bare(word);
+        read_positional(word);
       }
     }
-    require_what_must_be();
+    check_required();
     return std::move(errors_);
   }
 
@@ -149,7 +149,7 @@ class ArgumentReader {
     return 1;
   }
 
-  void read_bare(const std::string& word) {
+  void read_positional(const std::string& word) {
     if (next_ == positionals_.size()) {
       errors_.add(fmt::format("{}: unexpected argument {}{}; see `{} --help`", name_, word,
                               likely_option(word), name_));
@@ -198,7 +198,7 @@ class ArgumentReader {
     option.clear();
   }
 
-  void require_what_must_be() {
+  void check_required() {
     for (const auto* rows : {&positionals_, &options_}) {
       for (const OptionRow& row : *rows) {
         const bool is_replaced =

@@ -9,11 +9,11 @@ namespace kvbench {
 
 // Throws InputError, all errors at once, for a missing or misspelt command, options that the
 // command does not have, unexpected arguments, values that an option does not take, empty
-// ones among them, and what is required and not given. What else is wrong is left to CLI11.
+// ones among them, and what is required and not given. Other errors are left to CLI11.
 // `words`: argv, with the program's name.
 void check_arguments(CLI::App& app, const std::vector<std::string>& words);
 
-// What CLI11 found wrong, with the command's name and the way to its --help.
+// Errors that CLI11 found, with the command's name and the way to its --help.
 std::string parse_error_text(CLI::App& app, const std::vector<std::string>& words,
                              const CLI::ParseError& error);
 

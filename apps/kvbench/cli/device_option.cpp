@@ -41,7 +41,7 @@ ComputeDevice::ComputeDevice(std::string asked) : asked_(std::move(asked)) {
 
 namespace {
 
-// What of a layer the device's kernels do not compute; null: nothing.
+// The part of a layer that the device's kernels do not compute; null: nothing.
 const char* beyond_device(const StreamShape& shape) {
   if (shape.sinks) return "sinks";
   if (shape.alibi) return "alibi_slopes";

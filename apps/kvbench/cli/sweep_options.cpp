@@ -131,8 +131,8 @@ std::string text_of(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// What the sweep runs: algorithms, parameters and the rest that changes its cells, and the dumps. A
-// sweep grows by its seeds, so they are not part of it.
+// The content of the sweep: algorithms, parameters and the rest that changes its cells, and the
+// dumps. A sweep grows by its seeds, so they are not part of it.
 std::string name_of(const json& sweep, const std::vector<std::string>& algorithms,
                     const SweepOptions& options) {
   std::vector<std::string> parts = algorithms;
@@ -216,7 +216,7 @@ std::vector<std::string> SweepOptions::all_sets() const {
     if (text.empty()) return;
     const json value = value_of(text);
     const std::string section = path.substr(0, path.find('.'));
-    // Of seeds a number is how many; a list are the seeds.
+    // A number of seeds, or a list of them.
     if (section == "seeds" && (value.is_array() || value.is_object())) path = section;
     for (const std::string& set : sets) {
       const std::string other = dotted(set);
@@ -242,23 +242,23 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
       ->type_name("DUMP");
   command
       .add_option("--algorithm", options.algorithms,
-                  "And algorithms, commas between; their options: `kvbench list parameters`")
+                  "Algorithms, separated by commas; their options: `kvbench list parameters`")
       ->type_name("ID");
   command
       .add_option("--memory", options.memory,
-                  "With --algorithm, parts of the exact cache's memory: 0.1,0.2")
+                  "With --algorithm, fractions of the exact cache's memory: 0.1,0.2")
       ->type_name("PARTS");
   command
       .add_option("--storage", options.storage,
                   "With --algorithm, how keys and values are stored: codecs, or JSON")
       ->type_name("CODECS");
-  command.add_option("--seeds", options.seeds, "Number of seeds, or the seeds with commas between")
+  command.add_option("--seeds", options.seeds, "Number of seeds, or seeds separated by commas")
       ->type_name("N");
-  command.add_option("--layers", options.layers, "Layers, with commas between, or all")
+  command.add_option("--layers", options.layers, "Layers, separated by commas, or all")
       ->type_name("LAYERS");
   command
       .add_option("--prompt-tokens", options.prompt_tokens,
-                  "Tokens of the prompt, or its part of the sequence; the rest is decoded")
+                  "Tokens of the prompt, or its fraction of the sequence; the rest is decoded")
       ->type_name("P");
   command
       .add_option("--set", options.sets,
@@ -285,7 +285,7 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
 CLI::Option* add_shard_option(CLI::App& command, std::string& shard) {
   return command
       .add_option("--shard", shard,
-                  "Only part i of n, dealt by cost; `kvbench merge` joins the parts")
+                  "Only shard i of n, balanced by cost; `kvbench merge` joins the shards")
       ->envname("KVBENCH_SHARD")
       ->type_name("i/n");
 }

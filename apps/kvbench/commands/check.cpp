@@ -34,14 +34,14 @@ struct CheckOptions {
 };
 
 constexpr const char* kCheckFooter =
-    R"(Prints a line per bound with what its verdict rests on, then a table of violations. Exit code 4
+    R"(Prints a line per bound with the numbers behind its verdict, then a table of violations. Exit code 4
 if there is one. A bound that matches no cell, a cell that failed and a metric that is null are
 violations; vacuous and skipped cells are listed and never count as a bound that held.
 The grammar of a bounds file, and what each kind of bound tests, is in configs/README.md. --format
 junit is what services of CI show as tests, --format markdown what they show as a summary.
 --suggest prints a bounds file to begin with: per setting a limit above what two runs of the sweep reached,
-by 4 standard deviations over seeds, without seeds by 10 times the difference between the runs. Read it
-before you believe it.
+by 4 standard deviations over seeds, without seeds by 10 times the difference between the runs. Review
+it before you use it.
 
 Examples:
   kvbench check --results results/ci/results.json --bounds configs/bounds/ci.json
@@ -141,8 +141,9 @@ Command add_check(CLI::App& app) {
           ->excludes(json)
           ->excludes(format);
   command
-      ->add_option("--metric", options->metrics,
-                   "With --suggest, what to bound, repeatable; default: errors.relative_l2.mean")
+      ->add_option(
+          "--metric", options->metrics,
+          "With --suggest, a metric to bound, repeatable; default: errors.relative_l2.mean")
       ->type_name("PATH")
       ->needs(suggest)
       ->allow_extra_args(false);

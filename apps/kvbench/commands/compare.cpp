@@ -35,8 +35,7 @@ as a geometric mean with a 95 % interval (Student's t over texts, layers or KV h
 that differs). A metric is WORSE if B/A is above 1 + tolerance and its interval does not reach below 1
 or no unit is better; "unclear" if it is beyond the tolerance otherwise. Records of whole layers are
 compared likewise, over units (sequence, layer), if both files have them. Exit code 4 if a metric or
-memory is worse, or a number of A is null in B. Cells that one file alone has are listed and decide
-nothing.
+memory is worse, or a number of A is null in B. Cells that only one file has are listed, not compared.
 
 Examples:
   kvbench compare results/before/results.json results/after/results.json

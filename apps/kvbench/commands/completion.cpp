@@ -28,7 +28,7 @@ std::vector<std::string> names_of_options(const CLI::App& command) {
   return names;
 }
 
-// What follows an option, and what else may stand. Without words the shell completes file names.
+// Words that follow an option, and other words. Without words the shell completes file names.
 void print_bash_cases(const CLI::App& command) {
   std::string positional;
   std::vector<std::string> free_values;

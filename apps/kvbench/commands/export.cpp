@@ -26,7 +26,7 @@ constexpr const char* kExportFooter =
 mass.*, evidence.*, clusters.*, memory.*, traffic.*, counters.*, timing.seconds); null is an empty field.
 jsonl: one JSON object per cell and line, flat, with the same columns as members; null is null.
 md: a Markdown table of the main columns, rounded. Cells are read one by one, whatever their number.
-With --layers the same of the records of whole layers, which results have of dumps with an output
+--layers writes the records of whole layers instead, which exist for dumps with an output
 projection (wo) or evidence.
 
 Examples:

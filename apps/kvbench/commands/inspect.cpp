@@ -45,7 +45,7 @@ constexpr const char* kInspectFooter = R"(For every layer and KV head:
   covering radius           of k farthest-first centres, for keys and values
   attention                 entropy, sparsity, mass of the top x % of tokens
 --json adds quantiles, curves, centres and a `definitions` object that explains each name.
-Of a cache file: for every KV head the number of rows, of different tokens, their weights and lifetimes.
+For a cache file: per KV head the number of rows and of different tokens, their weights and lifetimes.
 
 Examples:
   kvbench inspect data/smollm2-constitution.h5
@@ -150,7 +150,7 @@ Json inspect(const InspectOptions& options) {
   return document;
 }
 
-// What `options` select of a dump means nothing for a cache file.
+// Options that select from a dump do not apply to a cache file.
 int inspect_cache(const InspectOptions& options) {
   const Json document = cache_document(*open_cache(options.dump));
   if (options.json) {
@@ -180,7 +180,8 @@ Command add_inspect(CLI::App& app) {
       "inspect", "Show the contents of a dump and statistics of its tensors, or of a cache file");
   command->add_option("DUMP", options->dump, "Dump or cache file (HDF5)")->required();
   command->add_flag("--json", options->json, "Write one JSON document to stdout");
-  command->add_option("--sequences", options->sequences, "Only these, separated by commas")
+  command
+      ->add_option("--sequences", options->sequences, "Only these sequences, separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false);
   command->add_option("--layers", options->layers, "Only these layers, separated by commas")

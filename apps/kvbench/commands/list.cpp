@@ -50,8 +50,8 @@ Examples:
   kvbench list derived
   kvbench list devices)";
 
-// What `derived` of a cell can have: by name and definition, the algorithms that report it, in the
-// order of the registry.
+// Names that `derived` of a cell can have: by name and definition, the algorithms that report it,
+// in the order of the registry.
 struct DerivedRow {
   DerivedKey key;
   std::vector<std::string> algorithms;
@@ -151,7 +151,7 @@ void print_algorithms(const std::vector<std::string>& names) {
   }
 }
 
-// What may be given, "`a` or `b` and `c`" if it is one or the others.
+// Accepted values, "`a` or `b` and `c`" if it is one or the others.
 std::string parameters_markdown(const AlgorithmDescription& algorithm) {
   std::vector<std::string> parts;
   std::set<std::string> named;
@@ -335,7 +335,7 @@ void print_devices() {
   }
 }
 
-// What can be listed, and how.
+// Things that can be listed, and their functions.
 struct Listed {
   const char* what;
   void (*as_text)(const ListOptions&);

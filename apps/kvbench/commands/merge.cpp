@@ -200,7 +200,8 @@ void refuse_folder(const std::string& out) {
   }
 }
 
-// What a merge writes, locked for it. Its folder is made, and removed again if nothing was written.
+// Files that a merge writes, locked for it. Its folder is made, and removed again if nothing was
+// written.
 class Target {
  public:
   Target(const std::string& out, bool no_lock) : folder_(fs::absolute(out).parent_path()) {

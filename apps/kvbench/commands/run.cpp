@@ -99,7 +99,7 @@ void write_sweep(const Plan& plan, const std::string& folder) {
   file.commit();
 }
 
-// What a run that starts over must not leave next to its new journal.
+// Files that a run that starts over must not leave next to its new journal.
 void remove_earlier_results(const std::string& folder) {
   KeptStore(folder + "/caches", KeptStore::Use::kRead).remove();
   for (const char* name : {"/results.json", "/results.rows.h5", "/results.rows.h5.journal"}) {
@@ -136,7 +136,7 @@ void warn_of_unreadable_caches(const KeptStore& caches) {
   }
 }
 
-// What killed runs left of the files that this run writes; its lock keeps others from them.
+// Remains, from killed runs, of the files that this run writes; its lock keeps others from them.
 void remove_unfinished_files(const std::string& folder) {
   for (const char* name : {"journal.jsonl", "sweep.json", "results.json", "results.rows.h5"}) {
     remove_unfinished(folder + "/" + name);
@@ -197,7 +197,7 @@ void log_start(const Execution& execution, const std::string& folder) {
   }
 }
 
-// Of the selected cells.
+// Numbers of the selected cells.
 struct Remaining {
   std::size_t missing = 0;
   std::size_t failed = 0;

@@ -1,4 +1,4 @@
-// What `kvbench plan` prints, which `kvbench run --dry-run` prints too.
+// Output of `kvbench plan`, which `kvbench run --dry-run` prints too.
 #pragma once
 
 #include <cstdint>

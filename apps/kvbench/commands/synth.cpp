@@ -55,7 +55,7 @@ Command add_synth(CLI::App& app) {
   };
   std::string kinds;
   for (const SynthKind& kind : synth_kinds()) kinds += (kinds.empty() ? "" : ",") + kind.name;
-  command->add_option("KIND", synth.kind, "What to draw (see below)")
+  command->add_option("KIND", synth.kind, "Kind of data (see below)")
       ->type_name("{" + kinds + "}")
       ->required();
   command->add_option("-o,--out", options->out, "File to write, replaced if it exists")->required();
@@ -81,7 +81,8 @@ Command add_synth(CLI::App& app) {
                       "Sink logits around this mean, one per query head; none by default");
   command->add_flag("--alibi", synth.alibi, "ALiBi slopes 2^(-8 h / Hq), h = 1, 2, ..");
   command->add_flag("!--every-token", synth.causal, "Every row sees every token");
-  add("--chunk", synth.chunk, "Rows see their own chunk of the tokens alone; its length, 0 = none");
+  add("--chunk", synth.chunk,
+      "Length of chunks, 0 = none; a row sees only tokens of its own chunk");
   command->add_flag("--value-in-key", synth.value_in_key,
                     "Values are the first dv columns of keys");
   add("--m", synth.clusters,
@@ -92,9 +93,8 @@ Command add_synth(CLI::App& app) {
   add("--hidden", synth.hidden,
       "Columns of an output projection (wo), 0 = none; residual norms are written with it");
   command
-      ->add_option(
-          "--evidence", synth.evidence,
-          "Tokens that the last row asks for: first and last of each span, such as 3,7,12,12")
+      ->add_option("--evidence", synth.evidence,
+                   "Tokens that the last row needs: first and last of each span, such as 3,7,12,12")
       ->type_name("FIRST,LAST")
       ->delimiter(',');
   add("--repeat", synth.repeat,

@@ -35,12 +35,12 @@ struct ValidateOptions {
 constexpr const char* kValidateFooter =
     R"(Prints, for every layer that holds `out`, the largest ||z - out|| / ||out|| over its rows and
 query heads, z being exact attention of the stored q, k and v with the stored scale, window and
-soft-cap. A wrong scale, mask, head order or rotation shows far above rounding, which is that of the
-coarsest type among q, k, v and out: some 1e-6 in float32, 1e-3 in float16, 1e-2 in bfloat16. With 16 bits
-the scale that fits all outputs best is estimated, too, and must be the stored one.
-Layers without it are read through for numbers that are not finite, and named on stderr as not
+soft-cap. A wrong scale, mask, head order or rotation gives a difference far above rounding. Rounding
+is that of the coarsest type among q, k, v and out: about 1e-6 in float32, 1e-3 in float16 and 1e-2 in
+bfloat16. With 16 bits the scale that fits all outputs best is estimated, too, and must be the stored
+one. Layers without `out` are read through for numbers that are not finite, and named on stderr as not
 compared. Exit code 4 if a layer exceeds the tolerance; 2 for a dump without `out`, or with such a number.
-Of a cache file the rows are checked; with --dump also whether that dump has such heads, tokens and lengths.
+For a cache file, the rows are checked; with --dump also whether that dump has such heads, tokens and lengths.
 
 Examples:
   kvbench validate data/smollm2-constitution.h5
@@ -226,7 +226,7 @@ Command add_validate(CLI::App& app) {
       "Recompute the attention outputs that a dump stores, or check a sweep or a cache file");
   command->add_option("DUMP", options->dump, "Dump or cache file (HDF5)");
   command->add_option("-c,--config", options->config, "Sweep file (JSON) to check instead");
-  command->add_option("--dump", options->cache_of, "Dump whose heads a cache file's rows are of")
+  command->add_option("--dump", options->cache_of, "Dump that the rows of a cache file belong to")
       ->type_name("DUMP");
   command->add_option("--tolerance", options->tolerance,
                       "Largest relative difference that passes (default: 1e-4 and the rounding of "

@@ -102,7 +102,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// `head`: the members of the results but for their cells.
+// `head`: the members of the results except their cells.
 SweepConfig sweep_of(const Json& head, const VerifyOptions& options) {
   nlohmann::json resolved = head.value("config", Json());
   if (!resolved.is_object()) {
@@ -406,7 +406,7 @@ Command add_verify(CLI::App& app) {
   command->add_option("RESULTS", options->results, "A results.json")->required();
   command
       ->add_option("--dump", options->dumps,
-                   "Where a dump of the results is; may be repeated; default: as they say")
+                   "Path of a dump of the results; repeatable; default: the recorded path")
       ->type_name("DUMP")
       ->allow_extra_args(false);
   command->add_option("--sample", options->sample, "Cells to draw; all if there are no more")
@@ -414,7 +414,7 @@ Command add_verify(CLI::App& app) {
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   CLI::Option* seed = command->add_option("--seed", options->seed,
-                                          "Of the draw; default: another each time, it is printed");
+                                          "Seed of the draw; default: a new one, which is printed");
   add_device_option(*command, options->device);
   add_threads_option(*command, options->threads);
   add_memory_limit(*command, options->memory_limit);

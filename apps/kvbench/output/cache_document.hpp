@@ -1,4 +1,4 @@
-// What a cache file holds, for `kvbench inspect`.
+// Content of a cache file, for `kvbench inspect`.
 #pragma once
 
 #include "core/kept_cache.hpp"

@@ -1,4 +1,4 @@
-// What `kvbench check` prints.
+// Output of `kvbench check`.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What `kvbench compare` prints.
+// Output of `kvbench compare`.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace kvbench {
 
-// What is compared, in the words of the table.
+// The compared quantity, in the words of the table.
 struct ComparedThings {
   const char* name;  // of what is paired
   const char* unit;

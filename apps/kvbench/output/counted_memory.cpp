@@ -169,7 +169,7 @@ std::string counted_memory(const AlgorithmDescription& algorithm) {
   if (all.empty()) {
     const std::string& rule = algorithm.for_less_memory;
     return (rule.empty() ? "follows from the data or the layer" : rule) +
-           "; `memory` of a cell has what is held at the peak";
+           "; a cell's `memory` has the peak";
   }
   const auto tokens = tokens_text(all, given);
   const auto bookkeeping = bookkeeping_text(all);

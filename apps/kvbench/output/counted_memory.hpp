@@ -8,7 +8,7 @@
 namespace kvbench {
 
 // Such as "at most budget + 1 tokens, and 4 bytes per token and query head", with default
-// parameters, where no layer slides. What is kept is asked for at several sizes, and a rule that
+// parameters, where no layer slides. Kept numbers are computed at several sizes, and a rule that
 // holds at all of them is put into words.
 std::string counted_memory(const AlgorithmDescription& algorithm);
 

@@ -3,7 +3,7 @@
 namespace kvbench {
 namespace {
 
-// What the names of the document mean; written into it.
+// Meanings of the document's names; written into it.
 Json definitions() {
   return {
       {"norms", "l2 norms of the rows as stored: queries over all stored rows of the group"},

@@ -1,4 +1,4 @@
-// What the program knows of algorithms and metrics, as documents and in words.
+// The program's algorithms and metrics, as documents and in words.
 #pragma once
 
 #include <string>

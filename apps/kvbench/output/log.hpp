@@ -1,4 +1,4 @@
-// Text for people, on stderr and stdout. What dumps and files say passes through here, so that
+// Text for people, on stderr and stdout. Texts of dumps and files pass through here, so that
 // their names can neither steer a terminal nor break a line.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace kvbench {
 
-// What log_text makes of an argument: strings become one line.
+// An argument as log_text writes it: strings become one line.
 template <class T>
 auto argument_text(const T& argument) {
   if constexpr (std::is_convertible_v<const T&, std::string_view>) {

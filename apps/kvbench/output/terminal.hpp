@@ -1,4 +1,4 @@
-// What a terminal makes of text: how wide it is there.
+// The width of text in a terminal.
 #pragma once
 
 #include <cstddef>

@@ -39,7 +39,7 @@ def _failure_text(error: BaseException) -> str:
 
 
 def _columns(made: Any, prompt: Prompt, kept: Any) -> dict[str, Any]:
-    """What the method keeps of a prompt, as columns for the extension."""
+    """Rows that the method keeps of a prompt, as columns for the extension."""
     where = "compress_layer" if decides_for_layer(made) else "compress"
     if not isinstance(kept, Cache):
         raise Error(
@@ -148,7 +148,7 @@ def prompt_of(made: Any, given: tuple[Any, ...], seed: int) -> Prompt:
 def method_table(
     cls: Any, *, raises: bool = False, whole_layer: Callable[[Prompt], list[Prompt]] | None = None
 ) -> MethodTable:
-    """What the extension has to know of a method. Its exceptions are texts, for the record, or, if
+    """Facts of a method for the extension. Its exceptions are texts, for the record, or, if
     `raises`, exceptions that end everything. `whole_layer`: all prompts of a prompt's layer, where
     the extension has only that one."""
 
@@ -187,7 +187,7 @@ def method_table(
 
 
 def method_tables(place: str, methods: Iterable[Any]) -> list[MethodTable]:
-    """Of classes made with kvbench.method."""
+    """The table of classes made with kvbench.method."""
     tables: list[MethodTable] = []
     for cls in methods:
         if not is_method(cls):

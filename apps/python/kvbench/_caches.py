@@ -51,7 +51,7 @@ def _vectors(name: str, given: ArrayLike | None, rows: int) -> NDArray[Any] | No
 
 
 class Cache:
-    """What a method keeps of one KV head: m rows, each a token or vectors of its own.
+    """Rows that a method keeps of one KV head: m rows, each a token or vectors of its own.
 
     A query x is answered with sum w_num exp(x) v / sum w_den exp(x) over the rows.
 

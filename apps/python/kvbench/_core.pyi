@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 class Error(ValueError):
-    """What is wrong with the input, in the program's words: one line per error."""
+    """Errors of the input, in the program's words, one per line."""
 
 class Dump:
     def __init__(self, path: str, *, allow_virtual: bool) -> None: ...

@@ -1,4 +1,4 @@
-"""Dumps: the queries, keys and values that the layers of a model worked with (data/README.md)."""
+"""Dumps: the queries, keys and values that the layers of a model worked with (data/FORMAT.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the program knows of algorithms, metrics and codecs, as data."""
+"""The program's algorithms, metrics and codecs, as data."""
 
 from __future__ import annotations
 

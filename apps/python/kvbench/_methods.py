@@ -25,7 +25,7 @@ _RESERVED = ("source", "uses_seed")
 _PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))
 
 
-# What dataclasses put into a class.
+# Names that dataclasses put into a class.
 _DATACLASS = (
     *("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__replace__"),
     *("__lt__", "__le__", "__gt__", "__ge__", "__match_args__", "__dataclass_fields__"),
@@ -37,13 +37,13 @@ _MADE: dict[str, str] = {}  # classes by id
 
 
 class Kept(Cache):
-    """What a method keeps of a prompt: rows as of a Cache, of tokens below P. Every decoded token
+    """Rows that a method keeps of a prompt, as in a Cache, of tokens below P. Every decoded token
     is kept besides, from its own row on."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:
-    """What a method sees of one KV head; arrays are float64 and read-only."""
+    """A method's input for one KV head; arrays are float64 and read-only."""
 
     q: NDArray[np.float64]
     """[G, rows, d]: queries of the prompt's last positions, of all if the stream has them."""
@@ -85,7 +85,7 @@ class Prompt:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What a method sees after a decode row was answered; arrays are read-only."""
+    """A method's input after a decode row was answered; arrays are read-only."""
 
     i: int
     """The row."""
@@ -119,7 +119,7 @@ def method(cls: _Class) -> _Class:
     random numbers, from `prompt.rng`: then a sweep runs it once per seed.
 
     A cell's key has a hash of the source text of the class's functions and of its constants,
-    inherited ones too: a method that was changed has other cells. What these functions call, and
+    inherited ones too: a method that was changed has other cells. Functions that these call, and
     docstrings of the class, are not in it.
 
     Raises kvbench.Error for a class without one of the three, one that is named like an algorithm,
@@ -186,7 +186,7 @@ def _is_generated(member: Any) -> bool:
 
 
 def _source_hash(cls: type) -> str:
-    """Of its functions' text (compiled, if there is none) and its constants, inherited ones too."""
+    """The hash of its functions' text (or compiled code) and its constants, with inherited ones."""
     texts = []
     for each in cls.__mro__[:-1]:
         fields = inspect.get_annotations(each)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# What x86-64-v3 adds to the first x86-64, in the words of /proc/cpuinfo.
+# Features that x86-64-v3 adds to the first x86-64, in the words of /proc/cpuinfo.
 X86_64_V3 = ("abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave")
 CPUINFO = Path("/proc/cpuinfo")
 

@@ -22,7 +22,7 @@ _PLACE = "kvbench.replay"
 
 
 class Replay:
-    """What one replay gave.
+    """The result of one replay.
 
     `record` is the cell as results.json has it (configs/RESULTS.md), key by key; the attributes
     below are parts of it.
@@ -49,12 +49,12 @@ class Replay:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """What is kept, in tokens, vectors and bytes; `fraction` of the exact cache at its peak."""
+        """Kept tokens, vectors and bytes; `fraction` is the peak over the exact cache."""
         return self.record["memory"]
 
     @property
     def derived(self) -> dict[str, Any]:
-        """What the algorithm reports of itself."""
+        """Further numbers that the algorithm reports."""
         return self.record["derived"]
 
     @property
@@ -86,7 +86,7 @@ class Replay:
 
 
 def _layer_prompts(made: Any, source: Layer, tokens: int | None, prompt: Prompt) -> list[Prompt]:
-    """Of all KV heads of the layer, cut as `prompt`."""
+    """Tensors of all KV heads of the layer, cut as `prompt`."""
     p, rows = len(prompt.k), prompt.q.shape[1]
     prompts = []
     for head in range(source.kv_heads):
@@ -182,7 +182,7 @@ def _rows(given: Any) -> Any:
 
 
 def _of_group(by_head: list[float] | None, layer: Layer, head: int) -> list[float]:
-    """Those of the query heads that share a KV head."""
+    """The values of the query heads that share a KV head."""
     group = layer.query_heads // layer.kv_heads
     return [] if by_head is None else by_head[head * group : (head + 1) * group]
 
@@ -303,7 +303,7 @@ def replay(
 
     The algorithm is an id, or an instance of a class made with kvbench.method. An id's parameters
     are keywords (kvbench.algorithms()); budget={"memory": 0.25} asks for the budget that takes a
-    quarter of the exact memory. What is left out has its default.
+    quarter of the exact memory. Omitted parameters have their defaults.
 
     scale: multiplies <q, k>; default d ** -0.5.
     sliding_window: tokens that a row sees, itself included; 0: all before it.

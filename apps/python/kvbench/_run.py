@@ -107,7 +107,7 @@ def _absolute(given: Any) -> Any:
     return os.path.abspath(given) if isinstance(given, (str, os.PathLike)) else given  # noqa: PTH100
 
 
-def _found_from_here(entry: Any) -> Any:
+def _absolute_paths(entry: Any) -> Any:
     """An algorithm of the sweep; `given` with absolute paths."""
     params = entry.get("params") if isinstance(entry, dict) else None
     if not isinstance(params, dict) or entry.get("algorithm") != "given" or "file" not in params:
@@ -123,7 +123,7 @@ def _written(sweep: dict[str, Any], out: Path) -> Iterator[Path]:
     if isinstance(document.get("dumps"), (list, tuple)):
         document["dumps"] = _absolute(document["dumps"])
     if isinstance(document.get("algorithms"), (list, tuple)):
-        document["algorithms"] = [_found_from_here(entry) for entry in document["algorithms"]]
+        document["algorithms"] = [_absolute_paths(entry) for entry in document["algorithms"]]
     out.mkdir(parents=True, exist_ok=True)
     path = out / "sweep.json"
     before = path.read_bytes() if path.exists() else None

@@ -126,7 +126,7 @@ Index recent_window(Index budget, double recent_fraction);
 
 template <class P>
 Field<P> recent_fraction_field(double P::* member) {
-  return field("recent_fraction", member, "share of the budget that is the recent window")
+  return field("recent_fraction", member, "fraction of the budget for the recent window")
       .at_most(1);
 }
 

@@ -28,7 +28,7 @@ struct BalanceStatistics {
       "whether the model soft-caps its logits, so that the walk's kernel exp(beta q k) is not the "
       "model's";
   static std::vector<DerivedKey> derived_keys() {
-    return {{"max_abs_p_minus_half", "how far p of a step of a walk was from 1/2, at most"},
+    return {{"max_abs_p_minus_half", "largest |p - 1/2| of the walks' steps"},
             {"p_histogram", "steps of walks by their p, in 20 equal parts of [0, 1]"}};
   }
 

@@ -39,7 +39,7 @@ std::optional<std::string> empty_budget(const TokenCount& budget, Index prompt);
 
 // AlgorithmFacts::for_less_memory of methods that evict nothing.
 inline constexpr const char* kKeepsEveryToken =
-    "it keeps every token and bounds what a row reads; compare it by traffic.fraction";
+    "it keeps every token and bounds the tokens that a row reads; compare it by traffic.fraction";
 
 // Why a window that rolls behind sinks is empty.
 std::optional<std::string> no_rolling_token(Index budget, Index sinks);

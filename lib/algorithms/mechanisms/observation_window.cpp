@@ -154,8 +154,8 @@ std::vector<Field<ObservationParameters>> observation_variant_fields() {
               .later(),
           field("row_weight", &P::row_weight,
                 {{"equal", RowWeight::kEqual}, {"visible", RowWeight::kVisible}},
-                "what a row's scores are multiplied by: 1, or the number of tokens that it sees "
-                "before its own (Finch)")
+                "weight of a row's scores: 1, or the number of tokens that it sees before its own "
+                "(Finch)")
               .later()};
 }
 

@@ -1,5 +1,5 @@
-// Of methods that choose by the query what a row reads: whether the query heads of a KV head choose
-// each for itself or together.
+// Whether a query-aware method selects the tokens of a row per query head or for all query heads of
+// a KV head.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ inline constexpr std::int16_t kEveryHead = -1;
 template <class P>
 Field<P> read_share_field(ReadShare P::* member) {
   return field("share", member, {{"head", ReadShare::kHead}, {"group", ReadShare::kGroup}},
-               "whether each query head reads what it chooses, or those of a KV head choose "
-               "together, by the sum of their scores");
+               "whether query heads choose tokens separately, or those of a KV head together, by "
+               "the sum of their scores");
 }
 
 // SketchRow::head of rows that query head `g` alone reads. A group of one has none.

@@ -87,8 +87,8 @@ Field<ScoreParameters> score_field() {
                 {"knorm", TokenScore::kKnorm},
                 {"keydiff", TokenScore::kKeydiff},
                 {"expected_attention", TokenScore::kExpectedAttention}},
-               "what ranks tokens: snapkv's score, or another method's with its defaults, for "
-               "which kernel, pool and group do not matter and the window may be 0")
+               "score that ranks tokens: snapkv's, or another method's with its defaults; then "
+               "kernel, pool and group have no effect and the window may be 0")
       .later();
 }
 

@@ -112,12 +112,13 @@ AlgorithmDescription describe() {
   d.parameters.add(scored_fields());
   d.parameters.add(
       {group_field(&Parameters::group),
-       field("floor", &Parameters::floor, "part of the mean budget that every KV head has at least")
+       field("floor", &Parameters::floor,
+             "least budget of a KV head, as a fraction of the mean budget")
            .at_most(1),
        field("semantics", &Parameters::semantics,
              {{"released", Semantics::kReleased}, {"kvpress", Semantics::kKvpress}},
-             "released: the floor is added to what a head gained; kvpress: the best of a head up "
-             "to the floor stay whatever the other heads' scores"),
+             "released: the floor is added to a head's share; kvpress: the best tokens of a head, "
+             "up to the floor, are kept whatever the other heads' scores"),
        field("pyramid", &Parameters::pyramid,
              "the mean falls from layer to layer as pyramidkv's")});
   d.parameters.add(observation_variant_fields());

@@ -243,12 +243,12 @@ ParameterTable<Parameters> parameter_table() {
             "lsq: values fitted to the answers by least squares; own: the tokens'"),
       field("reference", &P::reference, {{"last", From::kLast}, {"prompt", From::kPrompt}},
             "reference queries: those of the last `rows` rows of the prompt, or of all its rows"),
-      field("rows", &P::rows, "of reference last; all query heads of each")
+      field("rows", &P::rows, "rows of reference last; all query heads of each")
           .at_least(1)
           .at_most(1e9),
       field("masked", &P::masked, "a reference sees no token after its own"),
       field("ridge", &P::ridge,
-            "of both least squares, times the squared Frobenius norm over the tokens"),
+            "ridge of both least-squares fits, times the squared Frobenius norm over the tokens"),
       field("steps", &P::steps, "projected gradient steps of the weights; not with select omp")
           .at_most(1e6),
       field("bias_low", &P::bias_low, "least bias; auto: -3, ln 1e-12 with select omp")
@@ -284,9 +284,10 @@ AlgorithmDescription describe() {
       middle_key(),
       {"fitted", "tokens of the middle that are kept, fitted"},
       {"references", "reference queries that see any token of the middle"},
-      {"sum_residual", "2-norm over the references of what the fitted softmax sums miss, relative"},
+      {"sum_residual",
+       "relative 2-norm, over the references, of the residual of the fitted softmax sums"},
       {"output_residual",
-       "Frobenius norm over the references of what the fitted answers miss, relative"}};
+       "relative Frobenius norm, over the references, of the residual of the fitted answers"}};
   d.parameters = parameter_table();
   d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
     if (bias_low(p) > bias_high(p)) return std::pair{"bias_low", "must not be above bias_high"};

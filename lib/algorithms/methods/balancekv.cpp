@@ -393,7 +393,7 @@ AlgorithmDescription describe() {
        {"denominator_cells",
         "the most tokens that each of the cells C^0 to C^T of the denominator's tree "
         "held after a token"},
-       {"numerator_cells", "the same of the numerator's trees, the cells of all buckets together"},
+       {"numerator_cells", "the same for the numerator's trees, the cells of all buckets together"},
        {"norm_bound",
         "r of the theorems: the parameter, or the largest norm of "
         "keys and stored queries"},

@@ -255,7 +255,7 @@ AlgorithmDescription describe() {
        {"kernel_mismatch", BalanceStatistics::kMismatch}});
   using P = Parameters;
   d.parameters = {
-      field("T", &P::T, "rounds of halving: a part 2^-T of the middle is kept")
+      field("T", &P::T, "rounds of halving; the fraction 2^-T of the middle is kept")
           .at_most(62)
           .halvings_or_memory()
           .required(),

@@ -263,21 +263,25 @@ AlgorithmDescription describe() {
   d.title = "attended and changing tokens, budgets over layers by entropy and variance";
   d.source = "CAKE (Qin et al.)";
   d.derived = ObservationWindow::derived_keys();
-  d.derived.push_back({"entropy", "H of the layer: of its attention to tokens before the window"});
-  d.derived.push_back({"variance", "V of the layer: over the window's rows, summed over tokens"});
-  d.derived.push_back({"preference", "the layer's part of all layers' preferences"});
-  d.parameters = {budget_field(&P::budget).required(),
-                  field("window", &P::window,
-                        "last prompt rows whose attention ranks the other tokens; they are kept")
-                      .at_least(2)
-                      .at_most(1e9),
-                  field("gamma", &P::gamma, "weight of the variance over rows beside their mean"),
-                  field("kernel", &P::kernel, "width of the pooling along tokens, odd")
-                      .at_least(1)
-                      .at_most(1e6),
-                  field("tau1", &P::tau1, "temperature of the entropy").above(0),
-                  field("tau2", &P::tau2, "temperature of the variance").above(0),
-                  field("allocate", &P::allocate, "false: the same budget in every layer")};
+  d.derived.push_back(
+      {"entropy", "H: entropy of the layer's attention to tokens before the window"});
+  d.derived.push_back(
+      {"variance",
+       "V: variance of the layer's attention over the window's rows, summed over tokens"});
+  d.derived.push_back({"preference", "the layer's fraction of all layers' preferences"});
+  d.parameters = {
+      budget_field(&P::budget).required(),
+      field("window", &P::window,
+            "last prompt rows whose attention ranks the other tokens; they are kept")
+          .at_least(2)
+          .at_most(1e9),
+      field("gamma", &P::gamma, "weight of the variance over rows relative to their mean"),
+      field("kernel", &P::kernel, "width of the pooling along tokens, odd")
+          .at_least(1)
+          .at_most(1e6),
+      field("tau1", &P::tau1, "temperature of the entropy").above(0),
+      field("tau2", &P::tau2, "temperature of the variance").above(0),
+      field("allocate", &P::allocate, "false: the same budget in every layer")};
   d.validate = [](const P& p) { return even_kernel(p.kernel); };
   d.skip_reason = reason_to_skip_cake;
   d.replay_scope = [](const P&) { return ReplayScope::kModel; };

@@ -255,7 +255,7 @@ AlgorithmDescription describe() {
   d.parameters = {
       budget_field(&P::budget).required(), sinks_field(&P::sinks),
       field("merge", &P::merge,
-            "tokens after an evicted one that take its value, each a part 1 / merge")
+            "tokens after an evicted one that take its value, each the fraction 1 / merge")
           .at_least(1)
           .at_most(1e9),
       field("draw", &P::draw,

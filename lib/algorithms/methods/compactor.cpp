@@ -311,13 +311,13 @@ AlgorithmDescription describe() {
           .at_most(1e6),
       field("sketch", &P::sketch, "columns of the random sketch of keys; 0: keys themselves")
           .at_most(1e5),
-      field("blend", &P::blend, "weight of leverage beside attention; auto: 1 - budget / P")
+      field("blend", &P::blend, "weight of leverage relative to attention; auto: 1 - budget / P")
           .or_word("auto"),
       field("score", &P::score,
             {{"both", Score::kBoth},
              {"leverage", Score::kLeverage},
              {"attention", Score::kAttention}},
-            "what ranks: both, or one of them alone")};
+            "score that ranks: both parts, or only one")};
   d.randomised = [](const P& p) { return has_leverage(p) && p.sketch > 0; };
   d.skip_reason = cannot_compact;
   d.replay_scope = [](const P&) { return ReplayScope::kLayer; };

@@ -149,19 +149,20 @@ AlgorithmDescription describe() {
   d.title = "snapkv, then scores times the size of the values";
   d.source = "CriticalKV (Feng et al.)";
   d.derived = ObservationWindow::derived_keys();
-  d.derived.push_back({"by_score", "of the selected tokens, those that their scores alone keep"});
+  d.derived.push_back({"by_score", "selected tokens that their scores alone keep"});
   d.parameters.add(scored_fields());
   d.parameters.add(
       {group_field(&Parameters::group),
-       field("share", &Parameters::share, "part of the budget that scores alone decide").at_most(1),
+       field("share", &Parameters::share, "fraction of the budget that only scores decide")
+           .at_most(1),
        field("epsilon", &Parameters::epsilon, "added to the scores of the second stage"),
        field("norm", &Parameters::norm,
              {{"wo_l1", Norm::kWoL1}, {"value_l1", Norm::kValueL1}, {"value_l2", Norm::kValueL2}},
              "nu, the size of a token: 1-norm of what the output projection makes of its value, "
              "mean over the group (wo_v_l1 of the dump), or 1-norm or 2-norm of the value"),
        field("first", &Parameters::first, {{"whole", First::kWhole}, {"middle", First::kMiddle}},
-             "what `share` is of: the whole budget, whose first tokens are the window, or what "
-             "the window leaves"),
+             "base of `share`: the whole budget, whose first tokens are the window, or the budget "
+             "without the window"),
        field("heads", &Parameters::heads,
              {{"uniform", Heads::kUniform}, {"adaptive", Heads::kAdaptive}},
              "uniform: every KV head keeps the budget; adaptive: it is shared out over the heads "

@@ -63,7 +63,8 @@ AlgorithmDescription describe() {
       budget_field(&P::budget).required(),
       sinks_field(&P::sinks),
       future_field(&P::future),
-      field("covariance", &P::covariance, "queries spread as the prompt's; else all are the mean"),
+      field("covariance", &P::covariance,
+            "true: queries have the prompt's covariance; false: all are the mean query"),
       field("value_norm", &P::value_norm, "scores are multiplied by the norms of values"),
       field("epsilon", &P::epsilon, "added to the expected attention if value_norm is on")};
   d.skip_reason = [](const Parameters& p, const StreamShape& shape, Index prompt) {

@@ -1,7 +1,7 @@
 // given: what another program kept, from a cache file. Each of its rows is kept from one decode row
 // to another, with a token's key and value or its own, for all query heads or for one.
 //
-// Source: the file, which names its method (data/README.md has the format).
+// Source: the file, which names its method (data/FORMAT.md has the format).
 //   rows, weights and lifetimes -> file
 // The rows are taken as they are: nothing is chosen here, and nothing is drawn.
 #include <utility>
@@ -36,9 +36,9 @@ AlgorithmDescription describe() {
   d.title = "what another program kept, from a cache file";
   d.source = "the file's own method";
   d.for_less_memory = "its cache file decides what given keeps; name a smaller one";
-  d.parameters = {field("file", &Parameters::file,
-                        "a cache file; in a cell's key its fingerprint stands for it")
-                      .required()};
+  d.parameters = {
+      field("file", &Parameters::file, "a cache file; a cell's key has its fingerprint instead")
+          .required()};
   d.derived = {{"method", "the method that the cache file names"}};
   d.misfit = [](const Parameters& p, const StreamId& id, const StreamShape& shape,
                 Index prompt) -> std::optional<Misfit> {

@@ -102,9 +102,10 @@ AlgorithmDescription describe() {
              "up to this many tokens a row reads all of them, so that an n of at most this is "
              "exact attention")
            .at_most(1e15)});
-  d.derived = {{"exact_rows",
-                "part of the rows that read every token, having at most exact_below or block of "
-                "them; 1: this is exact attention"}};
+  d.derived = {
+      {"exact_rows",
+       "fraction of the rows that read every token, having at most exact_below or block of "
+       "them; 1: this is exact attention"}};
   d.randomised = [](const Parameters&) { return true; };
   d.never_evicts = [](const Parameters&) { return true; };
   d.needs = [](const Parameters&) { return Needs{.row_logits = true}; };

@@ -147,8 +147,8 @@ AlgorithmDescription describe() {
   d.parameters.add(hashed_fields<P>());
   d.parameters.add(
       {field("norm", &P::norm, {{"squared", Norm::kSquared}, {"operator", Norm::kOperator}},
-             "what the sizes of values are divided by: the squared operator norm, as the released "
-             "code does, or the norm")});
+             "divisor of the values' sizes: the squared operator norm, as in the released code, or "
+             "the norm")});
   d.randomised = [](const Parameters&) { return true; };
   d.never_evicts = [](const Parameters&) { return true; };
   d.needs = [](const Parameters&) { return Needs{.row_logits = true}; };

@@ -68,8 +68,8 @@ AlgorithmDescription describe() {
   d.source = "KeyDiff (Park et al.)";
   d.parameters.add(ranking_fields());
   d.parameters.add({field("block", &Parameters::block,
-                          "prompt tokens that come at a time, after each of which what exceeds the "
-                          "budget is evicted; 0: all at once")});
+                          "prompt tokens that are read at a time, after which tokens beyond the "
+                          "budget are evicted; 0: all at once")});
   d.skip_reason = cannot_rank;
   d.most_kept = most_kept_ranked_once;
   d.only_appends = [](const Parameters&) { return true; };

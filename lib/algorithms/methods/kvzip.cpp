@@ -240,8 +240,8 @@ AlgorithmDescription describe() {
       budget_field(&P::budget).required(),
       field("scope", &P::scope,
             {{"model", Scope::kModel}, {"layer", Scope::kLayer}, {"head", Scope::kHead}},
-            "over what the best scores are taken: all selected layers, the KV heads of a layer, or "
-            "a KV head, which then keeps the budget itself")};
+            "heads that share a budget: those of all selected layers, those of a layer, or each KV "
+            "head alone")};
   d.validate = [](const P& p) -> std::optional<std::pair<std::string, std::string>> {
     if (p.scope == Scope::kHead || !p.budget.is_unsolved()) return std::nullopt;
     return std::pair{"budget",

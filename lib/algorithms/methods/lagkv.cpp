@@ -250,9 +250,10 @@ AlgorithmDescription describe() {
   d.parameters = {
       field("semantics", &P::semantics,
             {{"kvpress", Semantics::kKvpress}, {"released", Semantics::kReleased}},
-            "kvpress: once, to a budget; released: the authors', what is decoded too"),
+            "kvpress: once, to a budget; released: the authors' code, which also evicts decoded "
+            "tokens"),
       budget_field(&P::budget),
-      field("ratio", &P::ratio, "released: share of each partition that is kept").at_most(1),
+      field("ratio", &P::ratio, "released: fraction of each partition that is kept").at_most(1),
       field("sinks", &P::sinks,
             "first tokens of the sequence; always kept; auto: 4 in kvpress, 16 as released")
           .or_word("auto"),

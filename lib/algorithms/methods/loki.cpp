@@ -223,7 +223,7 @@ AlgorithmDescription describe() {
   d.source = "Loki (Singhania et al. 2024); Double Sparsity (Yang et al. 2024)";
   d.for_less_memory = kKeepsEveryToken;
   d.derived = {{"gap",
-                "of principal components: the last eigenvalue used less the next one, over "
+                "gap of the principal components: the last eigenvalue used less the next one, over "
                 "the largest; 1 if all are used. Near 0 the components are arbitrary"}};
   d.limits.alibi = "loki ranks tokens by inner products alone";
   d.limits.all_tokens = "loki reads tokens up to the row's own";
@@ -236,8 +236,8 @@ AlgorithmDescription describe() {
             {{"pca", Basis::kKeys},
              {"pca_pre", Basis::kUnrotatedKeys},
              {"channels", Basis::kChannels}},
-            "principal components of the prompt's keys, of these before their rotation, or "
-            "channels"),
+            "ranking dimensions: principal components of the prompt's keys, the same before "
+            "rotation, or channels"),
       field("centre", &Parameters::centre,
             "whether the mean key is subtracted before components are computed"),
       field("label_bits", &Parameters::label_bits,

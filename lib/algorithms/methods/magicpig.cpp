@@ -273,7 +273,7 @@ class MagicPig final : public Algorithm {
 AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "magicpig";
-  d.title = "reads tokens whose hashes collide with the query's, weighted by that probability";
+  d.title = "reads tokens whose hashes collide with the query's, weighted by the inverse probability";
   d.source = "MagicPIG (Chen et al. 2024)";
   d.for_less_memory = kKeepsEveryToken;
   d.derived = {{"sampled", "tokens of the middle that an answer reads, mean over rows and heads"},
@@ -294,7 +294,7 @@ AlgorithmDescription describe() {
           .at_least(0),
       field("centre", &Parameters::centre,
             {{"keys", Centre::kKeys}, {"none", Centre::kNone}, {"both", Centre::kBoth}},
-            "what the mean key is subtracted from before hashing"),
+            "vectors from which the mean key is subtracted before hashing"),
       field("planes", &Parameters::planes, {{"head", Planes::kHead}, {"shared", Planes::kShared}},
             "whether each KV head has hash planes of its own, or all the same")};
   d.randomised = [](const Parameters&) { return true; };

@@ -7,7 +7,7 @@
 // Where max would exceed P - window, max = P - window and min = 2 B - max; where P < 2 B every
 // layer selects B. Departures: as snapkv.
 // Compared as snapkv: KVCache-Factory c97f9d7 (PyramidKVCluster) has these numbers and keeps the
-// same tokens, but for equal scores. kvpress 0.5.5 (PyramidKVPress) ranks as snapkv and keeps
+// same tokens, except for equal scores. kvpress 0.5.5 (PyramidKVPress) ranks as snapkv and keeps
 // another number, window included: round(max - l (max - min) / (L - 1)) in real numbers with min =
 // B / beta, B a part of the prompt; where min < window every layer keeps B.
 #include "algorithms/mechanisms/observation_window.hpp"

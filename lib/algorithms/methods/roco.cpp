@@ -212,16 +212,17 @@ AlgorithmDescription describe() {
   using P = Parameters;
   d.parameters = {
       budget_field(&P::budget).required(),
-      field("recent_fraction", &P::recent_fraction, "share of the budget that is the recent window")
+      field("recent_fraction", &P::recent_fraction, "fraction of the budget for the recent window")
           .at_most(1),
       field("spared_fraction", &P::spared_fraction,
-            "share of the budget that is for tokens of the most variable attention")
+            "fraction of the budget for tokens of the most variable attention")
           .at_most(1),
       group_field(&P::group),
-      field("semantics", &P::semantics,
-            {{"fractions", Semantics::kFractions}, {"released", Semantics::kReleased}},
-            "fractions: recent and spared tokens by the two shares; released: the last 10 tokens, "
-            "and int(0.3 budget) + 1 - 10 of the most variable attention")
+      field(
+          "semantics", &P::semantics,
+          {{"fractions", Semantics::kFractions}, {"released", Semantics::kReleased}},
+          "fractions: recent and spared tokens by the two fractions; released: the last 10 tokens, "
+          "and int(0.3 budget) + 1 - 10 of the most variable attention")
           .later()};
   d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
     if (p.semantics == Semantics::kReleased || p.recent_fraction + p.spared_fraction <= 1.0) {

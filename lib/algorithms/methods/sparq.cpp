@@ -198,7 +198,7 @@ AlgorithmDescription describe() {
       field("k", &Parameters::k,
             "tokens read by a row, besides its own; if it equals recent, the query chooses none")
           .at_least(1),
-      field("recent", &Parameters::recent, "of them the last ones, read whatever their rank")
+      field("recent", &Parameters::recent, "last tokens among the k, read whatever their rank")
           .at_least(0),
       field("mean_value", &Parameters::mean_value,
             "whether the mean of all values answers for the tokens that are not read")};

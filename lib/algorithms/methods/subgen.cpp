@@ -249,15 +249,15 @@ AlgorithmDescription describe() {
       {"epsilon_effective",
        "the epsilon of Theorem 1 for which t and s suffice; null: none, as without sampling v2"},
       {"vacuous",
-       "whether the epsilon that was asked for promises nothing: `sampling` is not v2, a size was "
+       "whether the requested epsilon is vacuous: `sampling` is not v2, a size was "
        "capped at 256 n, the cell is not sublinear, or the answer 0 or the mean value has it at "
        "row "
        "n - 1 and some query head too"},
       {"sublinear", "whether m' (t + 1) + 2 s < 2 n: fewer vectors than the exact cache"},
       {"promised_epsilon_spectral",
-       "the epsilon that was asked for; t and s follow from it. A query head misses it with "
+       "the requested epsilon; t and s follow from it. A query head misses it with "
        "probability 0.01 at most, the largest over G query heads with 0.01 G; null: no promise"},
-      {"no_promise", "why nothing is promised for the epsilon that was asked for"},
+      {"no_promise", "reason why the theorem promises nothing for the requested epsilon"},
       {"proved_t", "t as Theorem 1 requires it for that epsilon, not capped"},
       {"proved_s", "s as Theorem 1 requires it for that epsilon, not capped"}};
   using P = Parameters;

@@ -120,8 +120,8 @@ AlgorithmDescription describe() {
             "heads; head: a set per KV head"),
       field("semantics", &Parameters::semantics,
             {{"released", Semantics::kReleased}, {"once", Semantics::kOnce}},
-            "released: a token goes after every decoded row; once: at the end of the prompt alone, "
-            "whose last token stays")};
+            "released: a token is evicted after every decoded row; once: only at the end of the "
+            "prompt, whose last token is kept")};
   d.needs = [](const Parameters& p) {
     const bool scores = !once(p) && !whole_layer(p);
     return Needs{.row_logits = scores, .kept_tokens_only = scores};

@@ -161,7 +161,7 @@ AlgorithmDescription describe() {
   d.source = "BalanceKV section 4.1, independent sampling";
   using P = Parameters;
   d.parameters = {
-      field("T", &P::T, "halvings: a part 2^-T of the middle is kept").at_most(62),
+      field("T", &P::T, "halvings; the fraction 2^-T of the middle is kept").at_most(62),
       budget_field(&P::budget),
       sinks_field(&P::sinks),
       recent_field(&P::recent),

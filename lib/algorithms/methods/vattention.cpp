@@ -167,8 +167,8 @@ AlgorithmDescription describe() {
   d.answers_prompt_rows = true;
   d.derived = {{"draws", "draws that an answer's sample has, mean over rows and heads"},
                {"read_whole",
-                "part of the answers whose sample would have as many draws as tokens, which are "
-                "read instead"}};
+                "fraction of the answers that read all tokens, because their sample would have as "
+                "many draws"}};
   using P = Parameters;
   d.limits.all_tokens = "vattention reads tokens up to the row's own";
   d.parameters = {
@@ -176,8 +176,8 @@ AlgorithmDescription describe() {
       field("recent", &P::recent, "last tokens; always read"),
       field("top", &P::top, "tokens of the largest logits between them; always read"),
       field("base", &P::base,
-            "draws that estimate the spread of the others, 2 at least: a number from 1 on, or "
-            "below 1 a part of the tokens")
+            "draws that estimate the variance of the others, at least 2; a number below 1 is a "
+            "fraction of the tokens")
           .at_most(1e9),
       field("epsilon", &P::epsilon, "error of the softmax sum that the sample is made for")
           .above(0)

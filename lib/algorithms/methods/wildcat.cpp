@@ -346,7 +346,8 @@ AlgorithmDescription describe() {
       field("rank", &P::rank, "pivots of a bin").at_least(1).at_most(1e9),
       field("temperature", &P::temperature,
             {{"fixed", Temperature::kFixed}, {"lambert", Temperature::kLambert}},
-            "of the Gaussian kernel: fixed, or from a bin's size and largest norm (older code)"),
+            "temperature of the Gaussian kernel: fixed, or from a bin's size and largest norm "
+            "(older code)"),
       field("clamp", &P::clamp, "answers are brought into the range of the values, by channel"),
       field("centre", &P::centre, "the kernel sees keys less the prompt's mean key")};
   d.randomised = [](const Parameters&) { return true; };

@@ -6,7 +6,7 @@ over the units of each that all of them have."""
 import importlib
 from types import ModuleType
 
-# In the order of the papers; the numbers are those of plots/README.md.
+# In the order of the papers; the numbers are those of plots/GALLERY.md.
 NAMES = (
     "tsne",
     "clusterability",

@@ -18,8 +18,8 @@ EXACT = "exact"
 
 
 class Printed(NamedTuple):
-    """Of Keyformer's Table 1: tokens of prompt and answer together, tokens per second with the full
-    cache, and with what a label keeps."""
+    """Rows of Keyformer's Table 1: tokens of prompt and answer together, tokens per second with the
+    full cache, and with a label's cache."""
 
     tokens: int
     full: float

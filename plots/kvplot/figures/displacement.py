@@ -1,6 +1,6 @@
-"""What eviction loses: lost attention mass times how far the lost tokens' answer is from the kept.
+"""Error of eviction: lost attention mass times the distance of the lost tokens' answer.
 
-Of a method that keeps tokens without weights, error = (1 - rho) |o_keep - o_evict| / |o| in every
+A method that keeps tokens without weights has error = (1 - rho) |o_keep - o_evict| / |o| in every
 row, where rho is the kept mass and o_keep and o_evict are the answers of the kept and of the
 evicted tokens alone: an identity, no fit.
 """

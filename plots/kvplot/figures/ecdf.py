@@ -59,7 +59,7 @@ def draw(inputs: Namespace) -> Figure:
         values = numpy.sort(results.rows("relative_l2", cells["id"])["relative_l2"])
         colour, marker = style.look(point["algorithm"], points["algorithm"].unique())
         names.append(f"{point['label']} ({point[MEMORY]:.2f})")
-        # Of the largest value nothing is above: its share is half of one value's.
+        # Nothing is above the largest value: its fraction is half of one value's.
         above = (len(values) - numpy.arange(len(values)) - 0.5) / len(values)
         tail.plot(
             values,

@@ -1,4 +1,4 @@
-"""Keyformer eq. 8: how many tokens the attention of a head is spread over, per layer and head."""
+"""Keyformer eq. 8: number of tokens over which a head's attention is spread, per layer and head."""
 
 from argparse import Namespace
 from collections.abc import Iterator

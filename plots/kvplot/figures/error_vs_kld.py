@@ -1,4 +1,4 @@
-"""What the model says against the error of attention: KL divergence of next tokens, by setting.
+"""The model's KL divergence of next tokens against the error of attention, by setting.
 
 Both axes are logarithmic; a panel per text. A point is a setting, a mean over its seeds; a line
 joins the settings of a label by their memory. Bars are the standard error of the mean over decoded

@@ -3,7 +3,7 @@
 A line joins the points of an algorithm with one swept parameter; if several are swept every
 setting is a faint point and the line is the frontier: the least error for at most that memory.
 Bars are the standard error of the mean over seeds; of several texts they are 95 % intervals of the
-mean, Student's t over texts. Of a sweep over storages a method has its colour
+mean, Student's t over texts. In a sweep over storages, a method has its colour
 and marker, and the storage fills the marker and has the line's dashes.
 """
 

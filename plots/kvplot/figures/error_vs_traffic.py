@@ -1,4 +1,4 @@
-"""Error against what a row reads, as a part of what exact attention reads, both logarithmic.
+"""Error against the bytes that a row reads, as a fraction of exact attention's, both logarithmic.
 
 For methods that keep every token and choose by the query what to read, beside those that evict and
 read all that they hold. Drawn as error_vs_memory is.

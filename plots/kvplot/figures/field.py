@@ -1,8 +1,8 @@
 """Every method against uniform sampling at equal bytes, a row per method, a mark per memory.
 
-Of methods that give up part of the cache the bytes are those that they hold, on average over units,
-so that what moves tokens between heads or layers is judged by its mean; of methods that keep every
-token those that a row reads. Uniform's error at as many bytes is interpolated between its own
+Methods that evict count the bytes that they hold, on average over units, so that methods that move
+tokens between heads or layers are judged by their mean. Methods that keep every token count the
+bytes that a row reads. Uniform's error at as many bytes is interpolated between its own
 settings, log against log, unit by unit; more than 2 % outside of their range nothing is compared.
 """
 

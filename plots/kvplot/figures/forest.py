@@ -30,7 +30,7 @@ from kvplot.statistics import at_equal, mean_interval, over
 NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 COSTS = {"memory": MEMORY, "traffic": "traffic.fraction"}
-# What two settings of one cost have in common, in words.
+# Words for the cost that two settings have in common.
 SAME = {"memory": "at the same memory", "traffic": "where a row reads as many bytes"}
 MOST = 60
 UNIFORM = "uniform"
@@ -41,13 +41,13 @@ def add_options(parser: ArgumentParser) -> None:
         "--against",
         default=UNIFORM,
         metavar="LABEL",
-        help="what the others are compared with; default uniform",
+        help="baseline of the ratios; default uniform",
     )
     parser.add_argument(
         "--cost",
         choices=list(COSTS),
         default="memory",
-        help="what is equal: the memory, which is the default, or the bytes that a row reads",
+        help="cost that is equal: memory (default), or the bytes that a row reads",
     )
 
 

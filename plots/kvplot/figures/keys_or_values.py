@@ -1,4 +1,4 @@
-"""Keys or values: error with a codec on keys alone over that with the same codec on values alone.
+"""Keys or values: error with a codec on keys only over that with the codec on values only.
 
 By layer and over all of them, paired by unit; above 1 keys need the bits more. Where a sweep has
 both ways to share a scale, keys per channel against values per token as well.

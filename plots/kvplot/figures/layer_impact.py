@@ -1,9 +1,9 @@
-"""What errors of heads come to after the output projection, layer by layer, a line per method.
+"""Errors of heads after the output projection, layer by layer, a line per method.
 
 Three panels over the layers: the error of the whole layer's output relative to that output, the
 same relative to the residual stream that it is added to, and how much of the heads' errors is left
-after they are added up (1: none cancels). Of each method one setting, that whose memory is nearest
-to --memory; means over seeds, then texts.
+after they are added up (1: none cancels). Each method has one setting, with memory nearest to
+--memory; means over seeds, then texts.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -32,7 +32,7 @@ def add_options(parser: ArgumentParser) -> None:
         "--memory",
         type=float,
         default=0.25,
-        help="of each method the setting whose memory is nearest to this part of the exact cache's",
+        help="draw each method's setting with memory nearest to this fraction of the exact cache",
     )
 
 
@@ -104,7 +104,7 @@ def draw(inputs: Namespace) -> Figure:
 
 
 def _nearest(means: pandas.DataFrame, held: pandas.DataFrame, memory: float) -> pandas.DataFrame:
-    """Of each label the setting whose memory over all layers is nearest to `memory`."""
+    """For each label, the setting whose memory over all layers is nearest to `memory`."""
     if held.empty:
         return held
     distance = (held[MEMORY] - memory).abs()

@@ -20,7 +20,7 @@ NEEDS = ("results",)
 METRIC, MEMORY, RATIO = "errors.relative_l2.mean", "memory.fraction", "ratio"
 MEMORIES = [0.27, 0.38, 0.6]  # those of the sweep `methods`
 TEXT, HEAD = ["dump", "sequence"], ["layer", "kv_head"]
-# What is chosen, from which units, and which of their coordinates a choice may depend on.
+# The choice, its units, and the coordinates that it may depend on.
 CHOICES: tuple[tuple[str, str, list[str]], ...] = (
     ("one method, chosen on other texts", "others", []),
     ("per layer, chosen on other texts", "others", ["layer"]),

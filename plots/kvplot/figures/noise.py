@@ -1,4 +1,4 @@
-"""Keyformer Table 4 as attention error: what is added to the logits of the score function."""
+"""Keyformer Table 4 as attention error: noise that is added to the logits of the score function."""
 
 from argparse import Namespace
 from typing import Any

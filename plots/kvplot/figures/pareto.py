@@ -17,7 +17,7 @@ from kvplot.statistics import over
 NEEDS = ("results",)
 WHOLE = True
 METRIC, MEMORY = forest.METRIC, forest.MEMORY
-# Of the axis: what lies outside of it is drawn at its end, and all of it is in the table.
+# Limits of the axis: values outside are drawn at its end; the table has all.
 LEAST, MOST = 0.2, 20.0
 
 

@@ -83,7 +83,7 @@ def of_memories(table: pandas.DataFrame, memories: list[float] | None) -> pandas
 
 
 def budget_of(point: str) -> str:
-    """What a setting asks for as its budget, as JSON; "null" if it has none."""
+    """A setting's budget, as JSON; "null" if it has none."""
     return json.dumps(json.loads(point).get("budget"), sort_keys=True)
 
 

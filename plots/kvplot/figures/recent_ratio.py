@@ -1,4 +1,4 @@
-"""Keyformer appendix A.4 as attention error: the share of recent tokens in the cache."""
+"""Keyformer appendix A.4 as attention error: the fraction of recent tokens in the cache."""
 
 from argparse import Namespace
 from typing import Any

@@ -25,12 +25,14 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--kv-head", type=int, default=0)
     parser.add_argument("--query-head", type=int, default=0, help="which of its group")
-    parser.add_argument("--cache", type=float, default=0.5, help="part of the prompt; default 0.5")
+    parser.add_argument(
+        "--cache", type=float, default=0.5, help="fraction of the prompt; default 0.5"
+    )
     parser.add_argument(
         "--recent",
         type=float,
         default=0.5,
-        help="recent tokens, as a part of the cache; default 0.5",
+        help="recent tokens, as a fraction of the cache; default 0.5",
     )
     parser.add_argument("--decoded", type=int, default=256, help="rows after the prompt")
     parser.add_argument("--shown", type=int, default=20, help="tokens; default 20")

@@ -1,4 +1,4 @@
-"""Keyformer Fig. 3a: the part of attention probabilities that is as good as zero, per layer."""
+"""Keyformer Fig. 3a: the fraction of attention probabilities that are nearly zero, per layer."""
 
 from argparse import Namespace
 from collections.abc import Iterator

@@ -80,7 +80,7 @@ def draw(inputs: Namespace) -> Figure:
 
 
 def _shared(cells: pandas.DataFrame, labels: dict[str, tuple[str, str]]) -> str:
-    """What the memory leaves out of every storage: what its codecs keep once per KV head."""
+    """Bytes of every storage that the memory leaves out: its codecs keep them once per KV head."""
     if SHARED not in cells:
         return ""
     part = pandas.to_numeric(cells[SHARED]) / pandas.to_numeric(cells["memory.exact_bytes"])

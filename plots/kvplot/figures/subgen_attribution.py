@@ -25,7 +25,7 @@ def rms(results: Results) -> pandas.DataFrame:
     tables = []
     for side, size, _ in SIDES:
         here = cells[cells[f"params.{side}"] == "sampled"]
-        # Of the settings that vary this side's size alone, so that every line is one setting.
+        # Settings that vary only this side's size, so that every line is one setting.
         here = here[here.groupby("label")[f"params.{size}"].transform("nunique") > 1]
         if here.empty:
             continue
@@ -36,7 +36,7 @@ def rms(results: Results) -> pandas.DataFrame:
         setting = ["layer", "label", f"params.{size}"]
         mean = here.groupby(setting)[["measured", "predicted"]].mean().apply(numpy.sqrt)
         of_seeds = here.groupby([*setting, "seed"])["measured"].mean()
-        # Of a root: that of the mean square over twice the root.
+        # The error of a root is that of the mean square over twice the root.
         mean["standard_error"] = of_seeds.groupby(setting).sem() / (2 * mean["measured"])
         mean = mean.reset_index().rename(columns={f"params.{size}": "size"})
         # Labels that differ in the other side alone have the same draws and so the same errors.

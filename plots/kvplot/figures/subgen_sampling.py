@@ -1,4 +1,4 @@
-"""By which norm SubGen's reservoir draws: error over the number of slots, exact normalizer."""
+"""Norms by which SubGen's reservoir draws: error over the number of slots, exact normalizer."""
 
 from argparse import Namespace
 

@@ -1,4 +1,4 @@
-"""Theorems: the epsilon that is promised, the one measured, and what trivial answers reach."""
+"""Theorems: promised epsilon, measured epsilon, and that of trivial answers."""
 
 from argparse import Namespace
 from typing import Any

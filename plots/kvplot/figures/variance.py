@@ -1,7 +1,7 @@
 """Where the spread of errors comes from: components of variance of texts, layers, heads and seeds.
 
-Of logarithms of errors, and of their ratio to uniform sampling, of every method in the setting
-nearest to a memory. Estimates are those of a balanced nested analysis of variance.
+Components of logarithms of errors, and of their ratio to uniform sampling, of every method
+in the setting nearest to a memory. Estimates are those of a balanced nested analysis of variance.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -75,7 +75,7 @@ def components(logs: Array) -> dict[str, float]:
 
 
 def half_width(found: dict[str, float], shape: tuple[int, ...], texts: int, seeds: int) -> float:
-    """Of the 95 % interval over texts of the mean logarithm over these layers and heads."""
+    """The 95 % interval over texts of the mean logarithm over these layers and heads."""
     _, b, c, _ = shape
     share = {"text": 1, "text x layer": b, "text x head": b * c, "seed": b * c * seeds}
     variance = sum(max(found.get(name, 0.0), 0.0) / count for name, count in share.items())

@@ -33,13 +33,13 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
         "--compare",
         type=Path,
         metavar="FILE",
-        help="what `kvbench compare A B --json` printed of these two results: its verdicts",
+        help="output of `kvbench compare A B --json` for these two results",
     )
     parser.add_argument(
         "--check",
         type=Path,
         metavar="FILE",
-        help="what `kvbench check --json` printed of (one of) these results: its verdicts",
+        help="output of `kvbench check --json` for (one of) these results",
     )
     parser.add_argument(
         "--metric",

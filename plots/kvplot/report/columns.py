@@ -38,7 +38,7 @@ SINGLE = (1e-30, 1e30)
 
 
 def payload(every: Sequence[Results], more: Sequence[str] = ()) -> Entry:
-    """What the page's script reads: settings and units of all results once, cells by column."""
+    """Data of the page's script: settings and units of all results once, cells by column."""
     from scipy import stats
 
     settings, units = _Numbered(), _Numbered()

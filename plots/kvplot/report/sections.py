@@ -17,7 +17,7 @@ from kvplot.report.tables import number_text, params_text, shown_path, table
 from kvplot.results import PARTS, POINT, Entry, Results, ResultsError
 from kvplot.statistics import over, summarised
 
-# What the summary table shows: heading and column of the cells; the first has its interval beside.
+# Columns of the summary table: heading and column of the cells; the first has an interval.
 COLUMNS = (
     ("relative l2", "errors.relative_l2.mean"),
     ("Frobenius", "errors.relative_frobenius_error"),

@@ -1,4 +1,4 @@
-"""What `kvbench compare --json` and `kvbench check --json` printed, for the page."""
+"""Output of `kvbench compare --json` and `kvbench check --json`, for the page."""
 
 import json
 from collections.abc import Sequence
@@ -85,12 +85,12 @@ def _read(path: Path, expected: shape.Shape, command: str) -> Entry:
 
 
 def setting_key(algorithm: str, label: str, params: Entry) -> str:
-    """What a setting is recognised by, in a comparison and in results."""
+    """The key by which a setting is recognised in a comparison and in results."""
     return json.dumps([algorithm, label, params], sort_keys=True)
 
 
 def _compared_key(entry: Entry) -> str:
-    """Of a comparison's entry, which has `tokens` if they are an axis (Results.setting_params)."""
+    """The key of a comparison's entry; it has `tokens` if they are an axis (setting_params)."""
     tokens = {"tokens": entry["tokens"]} if "tokens" in entry else {}
     return setting_key(entry["algorithm"], entry["label"], {**entry["params"], **tokens})
 
