@@ -1,6 +1,7 @@
 """loop.json of data/closed_loop.py: what a model says over compressed caches, by setting."""
 
 import json
+from collections.abc import Collection
 from functools import cached_property
 from pathlib import Path
 
@@ -48,13 +49,15 @@ class Loop:
                     f"{did_you_mean(column, numbers_of(self.ok))}"
                 )
 
-    def facts(self) -> str:
-        """Where the numbers come from, for a caption."""
-        texts = self.document["texts"]
+    def facts(self, drawn: Collection[str] | None = None) -> str:
+        """Where the numbers come from, for a caption; `drawn`: the texts shown, all by default."""
+        texts = [
+            text for text in self.document["texts"] if drawn is None or text["sequence"] in drawn
+        ]
         rows = [text["tokens"] - text["prompt_tokens"] for text in texts]
         names = ", ".join(text["sequence"] for text in texts)
         seeds = self.ok["seed"].dropna().nunique() if "seed" in self.ok else 0
-        drawn = f"{seeds} seed{'s' if seeds > 1 else ''} for randomised algorithms"
+        draws = f"{seeds} seed{'s' if seeds > 1 else ''} for randomised algorithms"
         decisions = {
             "replayed": "decisions of the uncompressed model, replayed",
             "live": "each method sees the compressed model's own queries",
@@ -63,7 +66,7 @@ class Loop:
             f"{self.document['model']}: {span(text['tokens'] for text in texts)} tokens, the last "
             f"{span(rows)} decoded teacher-forced over the compressed cache ({names}); "
             f"{decisions}; "
-            f"{drawn if seeds else 'no random numbers'}."
+            f"{draws if seeds else 'no random numbers'}."
         )
         return text + left_out(self.frame).replace("cells", "records")
 

@@ -172,13 +172,13 @@ def run(arguments: Namespace) -> list[str]:
         lines += [str(path) for path in plot.save(arguments.out)]
         count += 1
         if arguments.gallery:
-            _with_palette(arguments.out / f"{name}.png", arguments.gallery / f"{name}.png")
+            with_palette(arguments.out / f"{name}.png", arguments.gallery / f"{name}.png")
     page = write_page(arguments.out, [name for name, *_ in DRAWINGS])
     lines.append(f"{count} figures drawn, the others were up to date, all on one page: {page}")
     return lines
 
 
-def _with_palette(source: Path, target: Path) -> None:
+def with_palette(source: Path, target: Path) -> None:
     """The same picture in a file of a third of the size: a palette, no finer shades."""
     from PIL import Image
 

@@ -11,8 +11,6 @@ What is not as a reader has it, and why:
   are in tests/peers.
 * data/loop.sh wants torch and a model: tests/loop. Its results are made up by tests/plots/loop_test.py.
 * sbatch takes a job and forgets it: tests/slurm has a real Slurm.
-* kvplot table of results/figures and results/texts does nothing: tests/plots/findings_test.py runs those
-  on real figures.
 """
 
 import os
@@ -40,8 +38,7 @@ STAND_INS = {
     exec {PROGRAM} "$@" --set "/select/tokens=$tokens" ;;
   *) exec {PROGRAM} "$@" ;;
 esac""",
-    "bin/kvplot": f"""[[ "$1 $2" == "table results/"@(figures|texts)/* ]] && exit
-exec {sys.executable} -m kvplot "$@" """,
+    "bin/kvplot": f'exec {sys.executable} -m kvplot "$@"',
     ".venv/bin/python": f'exec {sys.executable} "$@"',
     "bin/python3": f"""[[ "$1 $2 $3" == "-m pip download" ]] && exit
 if [[ "$1 $2" == "-m venv" ]]; then

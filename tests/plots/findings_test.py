@@ -1,50 +1,161 @@
-"""Every command of plots/FINDINGS.md runs on small runs of the shipped sweeps, and where
-plots/figures.sh or texts has been run its tables are what the commands print. With
-KVBENCH_UPDATE_FINDINGS=1 the tables are written, and the diff is reviewed: prose that names their
-numbers is not. Usage: findings_test.py KVBENCH. Exits 77 where a Python package is missing."""
+"""plots/FINDINGS.md against the shipped tables of plots/tables, and those against the sweeps.
+
+Each card of the page is whole; every table on the page is what the command above it prints; every decimal number of a
+section is in a table that the section links to. Every shipped table has the command that makes it, which runs on small
+runs of the shipped sweeps; where a command's source is here, the table is what it gives. KVBENCH_UPDATE_FINDINGS=1
+writes the shipped tables anew from the sources that are here. Usage: findings_test.py KVBENCH. Exits 77 where a Python
+package is missing."""
 
 import contextlib
+import csv
 import io
+import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 import unittest
+from datetime import datetime, timezone
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import figures_test  # ends with 77 where a package is missing
 from kvplot.__main__ import main
+from tables import INDEX, ROOT, TABLES, command, table
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "plots/FINDINGS.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 # A command in a fence, and the table that follows it.
-PAIR = re.compile(r"(?<=```sh\n)(kvplot table .*?)(\n```\n\n)((?:\|[^\n]*\n)+)", re.DOTALL)
-
-
-def words(command):
-    return shlex.split(command.replace("\\\n", " "))[1:]
-
-
-PAIRS = [(words(command), table.strip().splitlines()) for command, _, table in PAIR.findall(TEXT)]
-
-
+PAIR = re.compile(r"(?<=```sh\n)(kvplot table .*?)\n```\n\n((?:\|[^\n]*\n)+)", re.DOTALL)
+PARTS = ("Number", "Data", "Table", "Limit")
+DECIMAL = re.compile(r"(?<![\w.-])-?\d+\.\d+(?![\w.]*\d)")
+LINK = re.compile(r"\]\(tables/([\w/]+)\.csv\)")
 # Where plots/figures.sh and texts put what they draw: the same figures.
 DRAWN = ("results/figures/", "results/texts/")
 
 
 def said(arguments):
-    with contextlib.redirect_stdout(io.StringIO()) as out:
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
         code = main(arguments)
-    return code, out.getvalue().strip().splitlines()
+    return code, out.getvalue()
+
+
+def made(name):
+    """Rows of a shipped table, head first, as its command makes them from a source that is here."""
+    source, *options = command(name)
+    code, text = said(["table", str(ROOT / source), *options, "--format", "csv"])
+    assert code == 0, (name, text)
+    return [[rounded(cell, 6) for cell in row] for row in csv.reader(io.StringIO(text))]
+
+
+def rounded(cell, digits):
+    try:
+        return f"{float(cell):.{digits}g}"
+    except ValueError:
+        return cell
+
+
+def sections(page=TEXT):
+    """By heading the text up to the next heading of any level."""
+    parts = re.split(r"^#+ (.+)\n", page, flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2]))
+
+
+def cards(page=TEXT):
+    """By claim the parts of every card: a heading that begins with a number."""
+    found = {}
+    for title, text in sections(page).items():
+        if re.match(r"\d+\. ", title):
+            found[title] = dict(re.findall(r"^\* \*\*(\w+):\*\* (.*(?:\n  .*)*)", text, re.MULTILINE))
+    return found
+
+
+def loose_numbers(text, *more):
+    """Decimals of a section's prose that no table has to which the section links, or of `more`, to the digits that they
+    have."""
+    prose = re.sub(r"^```.*?^```$|^\|.*$|^    .*$", "", text, flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->", "", prose, flags=re.DOTALL)
+    known = [cell for name in (*LINK.findall(text), *more) for row in table(name) for cell in row.values()
+             if isinstance(cell, float)]
+    return [number for number in DECIMAL.findall(prose)
+            if not any(f"{cell:.{len(number.partition('.')[2])}f}" == number for cell in known)]
 
 
 class Findings(unittest.TestCase):
-    def test_every_table_has_its_command(self):
-        tables = re.findall(r"^\|(?:-+\|)+$", TEXT, re.MULTILINE)
-        self.assertGreater(len(PAIRS), 10)
-        self.assertEqual(len(PAIRS), len(tables))
+    def test_every_card_is_whole(self):
+        found = cards()
+        self.assertGreaterEqual(len(found), 10)
+        for title, parts in found.items():
+            with self.subTest(title):
+                self.assertEqual([part for part in PARTS if not parts.get(part)], [])
+                self.assertRegex(title, r"^\d+\. [A-Z].*[A-Za-z0-9]$")
+                self.assertTrue(LINK.findall(sections()[title]))
+                self.assertRegex(parts["Number"], r"\d to -?\d|no interval")
+                for picture in re.findall(r"\]\((gallery/[^)]+)\)", sections()[title]):
+                    self.assertTrue((ROOT / "plots" / picture).is_file(), picture)
+
+    def test_numbers_in_prose_are_in_the_tables_that_the_section_links_to(self):
+        for title, text in sections().items():
+            with self.subTest(title):
+                self.assertEqual(loose_numbers(text), [])
+
+    def test_numbers_of_the_first_page(self):
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        answers = sections(readme)["First answers"]
+        self.assertEqual(loose_numbers(answers, "smollm2/field", "smollm2/bits", "loop/metrics"), [])
+        self.assertIn("9 to 190 exact caches", answers)
+
+    def test_a_number_that_no_table_has_is_found(self):
+        title = next(iter(cards()))
+        wrong = sections()[title] + "\nand 0.12345 (0.5 to 12.345)\n"
+        self.assertEqual(loose_numbers(wrong)[0], "0.12345")
+        self.assertEqual(loose_numbers("0.938, and [other](tables/loop/metrics.csv) 0.938 `0.7` 1.2.3"), [])
+        self.assertEqual(loose_numbers("0.939 [other](tables/loop/metrics.csv)"), ["0.939"])
+
+    def test_tables_on_the_page_are_what_the_commands_print(self):
+        pairs = PAIR.findall(TEXT)
+        self.assertTrue(pairs)
+        by_hand = "\n".join(re.findall(r"^\|.*", PAIR.sub("", TEXT), re.MULTILINE))
+        self.assertEqual(DECIMAL.findall(by_hand), [])
+        for words, lines in pairs:
+            _, verb, path, *options = shlex.split(words.replace("\\\n", " "))
+            with self.subTest(path):
+                self.assertEqual(said([verb, str(ROOT / path), *options]), (0, lines))
+
+    def test_claims_that_are_orders_and_counts(self):
+        """Words of the cards that are no numbers of one row."""
+        for model, below, decided in (("smollm2", 19, 16), ("gemma", 18, 9)):
+            rows = table(f"{model}/field")
+            self.assertEqual(len(rows), 36)
+            self.assertEqual(sum(row["ratio"] < 1 for row in rows), below)
+            self.assertEqual(sum(row["ratio_high"] < 1 for row in rows), decided)
+            self.assertEqual(rows[0]["method"], "attention_matching")
+        metrics = {row["metric"]: row for row in table("loop/metrics")}
+        frobenius = metrics["errors.relative_frobenius_error"]
+        self.assertGreater(frobenius["gain_low"], 0)
+        self.assertEqual(max(metrics, key=lambda name: metrics[name]["rho"]), "outputs.residual_ratio.mean")
+        for rows in (table("smollm2/scaling_slopes"), table("genesis/scaling_slopes"), table("gemma/scaling_slopes")):
+            self.assertGreater(min(row["slope_low"] for row in rows), -0.5)
+        tight = [row["vectors_proved"] / row["vectors_exact"] for row in table("theorems/tightness")
+                 if not row["model"].startswith("synthetic")]
+        self.assertEqual((round(min(tight)), round(max(tight), -1)), (9, 190))
+        evicted = {n: {row["label"]: row["errors.relative_frobenius_error"] for row in table(f"choices/decoded_{n}")
+                       if row["params.budget.memory"] == 0.2} for n in (64, 128, 256)}
+        for label in ("streaming_llm", "h2o, published", "tova, published", "caote"):
+            own = [evicted[n][label] for n in evicted]
+            self.assertLess(max(own) / min(own), 1.12, label)
+        self.assertGreater(evicted[256]["uniform"] / evicted[64]["uniform"], 2)
+        for n, least in ((64, True), (256, False)):
+            self.assertEqual(evicted[n]["uniform"] < evicted[n]["streaming_llm"], least)
+
+
+class Tables(unittest.TestCase):
+    def test_every_table_is_in_the_index_and_the_other_way_round(self):
+        self.assertEqual({path.relative_to(TABLES).with_suffix("").as_posix() for path in TABLES.rglob("*.csv")}, set(INDEX))
+        for name, entry in INDEX.items():
+            self.assertRegex(entry["commit"], "^[0-9a-f]{10}$", name)
+            self.assertRegex(entry["date"], r"^\d{4}-\d\d-\d\d$", name)
 
     def test_commands_run_on_small_runs(self):
         class Small(figures_test.Real):
@@ -52,44 +163,46 @@ class Findings(unittest.TestCase):
         figures_test.PROGRAM = PROGRAM
         Small.setUpClass()
         self.addCleanup(Small.doClassCleanups)
+        drawn = {name: command(name) for name in INDEX if INDEX[name]["from"].startswith(DRAWN)}
         with contextlib.redirect_stdout(io.StringIO()):
-            Small().papers("--only", *{Path(command[1]).stem for command, _ in PAIRS
-                                       if command[1].startswith(DRAWN) and command[1].endswith(".csv")})
-        for command, table in PAIRS:
-            if command[1].startswith(DRAWN):
-                with self.subTest(command[1]):
-                    named = Path(command[1])  # what a figure wrote, or a sweep's results
-                    path = Small.folder / ("out" if named.name != "results.json" else named.parent.name) / named.name
-                    code, lines = said([command[0], str(path), *command[2:]])
-                    self.assertEqual(code, 0)
-                    rows = command.index("--rows")
-                    for name in command[rows + 1:command.index("--value")]:
-                        if not name.startswith("--") and "--columns" not in command:
-                            self.assertIn(name, lines[0])
-                    self.assertEqual(lines[0].split("|")[1], table[0].split("|")[1])
+            Small().papers("--only", *{Path(words[0]).stem for words in drawn.values() if words[0].endswith(".csv")})
+        for name, (source, *options) in drawn.items():
+            with self.subTest(name):
+                named = Path(source)  # what a figure wrote, or a sweep's results
+                path = Small.folder / ("out" if named.name != "results.json" else named.parent.name) / named.name
+                code, text = said(["table", str(path), *options, "--format", "csv"])
+                self.assertEqual(code, 0)
+                head = next(csv.reader(io.StringIO(text)))
+                if "--columns" not in options:
+                    self.assertEqual(head, list(table(name)[0]))
+                self.assertEqual(head[0], next(iter(table(name)[0])))
 
-    def updated(self, found):
-        """A command with what it prints, where its file is here."""
-        arguments = words(found[1])
-        if not (ROOT / arguments[1]).is_file():
-            return found[0]
-        code, lines = said([arguments[0], str(ROOT / arguments[1]), *arguments[2:]])
-        self.assertEqual(code, 0, found[1])
-        return found[1] + found[2] + "\n".join(lines) + "\n"
-
-    def test_tables_are_what_the_commands_print(self):
+    def test_tables_are_what_the_commands_make_where_their_sources_are_here(self):
+        here = [name for name in INDEX if (ROOT / INDEX[name]["from"]).is_file()]
         if os.environ.get("KVBENCH_UPDATE_FINDINGS") == "1":
-            PAGE.write_text(PAIR.sub(self.updated, TEXT), encoding="utf-8")
-            self.skipTest("plots/FINDINGS.md was written; review the diff")
-        checked = 0
-        for command, table in PAIRS:
-            path = ROOT / command[1]
-            if path.is_file():
-                with self.subTest(command[1]):
-                    checked += 1
-                    self.assertEqual(said([command[0], str(path), *command[2:]]), (0, table))
-        if not checked:
-            self.skipTest("no results here; plots/figures.sh makes them")
+            update(here)
+            self.skipTest("plots/tables was written; review the diff, and the prose of plots/FINDINGS.md")
+        self.assertTrue(here)  # two sources are shipped
+        for name in here:
+            with self.subTest(name), (TABLES / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+                shipped = list(csv.reader(file))
+                self.assertEqual([[rounded(cell, 3) for cell in row] for row in shipped],
+                                 [[rounded(cell, 3) for cell in row] for row in made(name)])
+
+
+def update(names):
+    """Writes tables and their commit and date where their numbers changed."""
+    commit = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, text=True,
+                            check=True).stdout.strip()
+    for name in names:
+        path, text = TABLES / f"{name}.csv", io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(made(name))
+        if not path.is_file() or path.read_text(encoding="utf-8") != text.getvalue():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text.getvalue(), encoding="utf-8")
+            INDEX[name] |= {"commit": commit, "date": datetime.now(timezone.utc).date().isoformat()}
+    lines = (f" {json.dumps(entry)}" for entry in INDEX.values())
+    (TABLES / "index.json").write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import numpy
 from kvplot import style
 from kvplot.curves import NAMES, bars, by_layer, line, words
 from kvplot.figure import Figure, facts
+from kvplot.statistics import standard_error
 
 NEEDS = ("results",)
 BY = ("layer",)
@@ -54,12 +55,14 @@ def draw(inputs: Namespace) -> Figure:
     style.legend_right(axes[0][-1], handles)
     flat = damped[damped["params.damping_form"] == "new"].groupby("layer")[METRIC]
     spread = numpy.nanmax(flat.max() - flat.min())
+    over_seeds = standard_error(damped, METRIC).fillna(0.0).any()
     budgets = ", ".join(f"{value:g}" for value in sorted(damped["params.budget"].unique()))
     return Figure(
         "damping",
         figure,
         damped,
         f"{words(METRIC)}, against the damping factor; Keyformer's rule without noise at tau 1, "
-        f"budget {budgets} of the prompt; {bars(damped, METRIC)}; full attention has error 0. "
+        f"budget {budgets} of the prompt; {bars(damped, METRIC) + '; ' if over_seeds else ''}full "
+        "attention has error 0. "
         f"Largest difference within the second form: {spread:.1g}. {facts(results, by=['layer'])}",
     )

@@ -95,5 +95,5 @@ def draw(inputs: Namespace) -> Figure:
         "standard error of the mean over decoded rows, from blocks of consecutive ones"
         f"{cut(drawn[KL], drawn['kl.se'])}. "
         f"Spearman's rank correlation over {counts.min()} settings: {told or 'undefined'}. "
-        f"{loop.facts()}",
+        f"{loop.facts(texts)}",
     )

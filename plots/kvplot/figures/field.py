@@ -6,7 +6,7 @@ bytes that a row reads. Uniform's error at as many bytes is interpolated between
 settings, log against log, unit by unit; more than 2 % outside of their range nothing is compared.
 """
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from typing import Any
 
 import numpy
@@ -46,15 +46,19 @@ MARKS = ("o", "D", "s")
 FEWEST, MOST = 12, 80
 
 
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--metric", default=METRIC, metavar="PATH", help="of the error")
+
+
 def fits(results: Results) -> bool:
     table = compared(results)
     return len(table) > 0 and FEWEST <= table["method"].nunique() <= MOST
 
 
-def compared(results: Results) -> pandas.DataFrame:
+def compared(results: Results, metric: str = METRIC) -> pandas.DataFrame:
     """One row per unit and setting that stands for a memory of AT: method, kind, at, cost, and the
     ratio of its error to uniform's at that cost."""
-    numbers = [METRIC, MEMORY, TRAFFIC]
+    numbers = [metric, MEMORY, TRAFFIC]
     if not set(numbers) <= set(results.ok):
         return pandas.DataFrame()
     numbers = list(dict.fromkeys([*numbers, *PARTS[MEMORY], *PARTS[TRAFFIC]]))
@@ -67,7 +71,7 @@ def compared(results: Results) -> pandas.DataFrame:
     units = units[
         pandas.Series(known, units.index)
         & (units["label"] != "uniform")
-        & (units[METRIC] > ROUNDING)
+        & (units[metric] > ROUNDING)
     ]
     if units.empty:
         return pandas.DataFrame()
@@ -89,11 +93,11 @@ def compared(results: Results) -> pandas.DataFrame:
         of_text = {text: bytes_over_bytes(own, cost) for text, own in setting.groupby(texts)}
         mean = [of_text[text] for text in zip(*texts)]
         expected = [
-            at_equal(base[tuple(unit)], cost, METRIC, bytes_)
+            at_equal(base[tuple(unit)], cost, metric, bytes_)
             for *unit, bytes_ in zip(*(setting[name] for name in UNIT), mean)
         ]
         settings.append(
-            setting.assign(kind=kind, at=near, far=far, cost=mean, ratio=setting[METRIC] / expected)
+            setting.assign(kind=kind, at=near, far=far, cost=mean, ratio=setting[metric] / expected)
         )
     if not settings:
         return pandas.DataFrame()
@@ -104,12 +108,12 @@ def compared(results: Results) -> pandas.DataFrame:
     return table[table["far"] == nearest].reset_index(drop=True)
 
 
-def means(table: pandas.DataFrame) -> pandas.DataFrame:
+def means(table: pandas.DataFrame, metric: str = METRIC) -> pandas.DataFrame:
     """Geometric means over units with their intervals, in the order of the figure."""
     by = ["kind", "method", "algorithm", "label", "point", "at"]
     found = geometric_means(table, "ratio", by, "ratio")
     groups = table.groupby(by)
-    found = found.merge(groups[METRIC].mean().reset_index(), on=by)
+    found = found.merge(groups[metric].mean().reset_index(), on=by)
     for part in (MEMORY, TRAFFIC):
         parts = (
             groups[list(dict.fromkeys([part, *PARTS[part]]))]
@@ -131,14 +135,14 @@ def means(table: pandas.DataFrame) -> pandas.DataFrame:
 
 def draw(inputs: Namespace) -> Figure:
     results: Results = inputs.results
-    results.need(METRIC, MEMORY, TRAFFIC)
-    table = compared(results)
+    results.need(inputs.metric, MEMORY, TRAFFIC)
+    table = compared(results, inputs.metric)
     if table.empty:
         raise ResultsError(
             f"{results.path}: nothing to compare at {', '.join(f'{at:g}' for at in AT)} of the "
             "bytes: it takes cells labelled uniform and others with about as many"
         )
-    found = means(table)
+    found = means(table, inputs.metric)
     rows = list(dict.fromkeys(zip(found["kind"], found["method"])))
     if len(rows) > MOST:
         raise ResultsError(f"{results.path}: {len(rows)} methods are too many for one figure")
@@ -187,7 +191,7 @@ def draw(inputs: Namespace) -> Figure:
     axis.set_xlabel("error / error of uniform sampling with as many bytes")
     style.legend_above(axis, handles)
     shown = results.ok.merge(table[UNIT].drop_duplicates(), on=UNIT)
-    return Figure("field", figure, found, _caption(results, shown, found))
+    return Figure("field", figure, found, _caption(results, shown, found, inputs.metric))
 
 
 def _room(axis: Any, found: pandas.DataFrame) -> None:
@@ -195,7 +199,9 @@ def _room(axis: Any, found: pandas.DataFrame) -> None:
     axis.set_xlim(found["ratio"].min() / 1.5, found["ratio"].max() * 1.5)
 
 
-def _caption(results: Results, cells: pandas.DataFrame, found: pandas.DataFrame) -> str:
+def _caption(
+    results: Results, cells: pandas.DataFrame, found: pandas.DataFrame, metric: str
+) -> str:
     methods = {str(label).split(SEPARATOR, 1)[0] for label in cells["label"]}
     others = sorted(methods - set(found["method"]) - {"uniform"})
     lines = (
@@ -203,7 +209,7 @@ def _caption(results: Results, cells: pandas.DataFrame, found: pandas.DataFrame)
         "the picture. "
     )
     return (
-        f"{words(METRIC)}, over that of uniform sampling with as many bytes, geometric means over "
+        f"{words(metric)}, over that of uniform sampling with as many bytes, geometric means over "
         "units; left of 1 is better. Bytes: of what is held or, where all is held, of what a row "
         f"reads; a setting counts where they are within a factor of {NEAR:g} of those named, and "
         f"is compared at its own. {lines if found['groups'].min() > 1 else ''}"

@@ -1,15 +1,18 @@
-"""Tables of plots/FINDINGS.md as rows, and sentences that have to stand on a page."""
+"""The shipped tables of plots/tables as rows, and what a page says."""
 
+import csv
+import json
 import re
+import shlex
 import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FINDINGS = (ROOT / "plots/FINDINGS.md").read_text(encoding="utf-8")
+TABLES = ROOT / "plots/tables"
+INDEX = {entry["table"].removesuffix(".csv"): entry for entry in json.loads((TABLES / "index.json").read_text())}
 GALLERY = (ROOT / "plots/GALLERY.md").read_text(encoding="utf-8")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
            "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty")
-TEXTS = "results/texts/smollm2-135m"
 
 
 def value(text):
@@ -19,16 +22,16 @@ def value(text):
         return text
 
 
-def table(*words):
-    """The rows of the only table whose command has all the words, as dictionaries."""
-    fences = re.findall(r"```sh\n(kvplot table .*?)\n```\n\n((?:\|[^\n]*\n)+)", FINDINGS, re.DOTALL)
-    found = [lines for command, lines in fences
-             if all(word in re.sub(r"[\s\\]+", " ", command) + " " for word in words)]
-    assert len(found) == 1, (words, len(found))
-    cells = [[value(cell.strip().replace(r"\|", "|")) for cell in re.split(r"(?<!\\)\|", line.strip("|"))]
-             for line in found[0].splitlines()]
-    header = [f"{name:g}" if isinstance(name, float) else name for name in cells[0]]
-    return [dict(zip(header, row)) for row in cells[2:]]
+def table(name):
+    """Rows of plots/tables/<name>.csv as dictionaries; numbers are floats."""
+    with (TABLES / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return [{column: value(cell) for column, cell in row.items()} for row in csv.DictReader(file)]
+
+
+def command(name):
+    """Words of `kvplot table` that make a shipped table: its source, then options."""
+    entry = INDEX[name]
+    return [entry["from"], *shlex.split(entry["options"])]
 
 
 def by(rows, *names):
@@ -45,6 +48,6 @@ def span(values, digits=2):
     return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
 
 
-class Prose(unittest.TestCase):
-    def stands(self, sentence, page=FINDINGS):
+class Page(unittest.TestCase):
+    def stands(self, sentence, page=GALLERY):
         self.assertIn(re.sub(r"\s+", " ", sentence), plain(page))

@@ -1,0 +1,309 @@
+"""python -m kvplot findings: the pictures of plots/FINDINGS.md, from the shipped tables alone."""
+
+from argparse import Namespace, _SubParsersAction
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas
+from matplotlib import pyplot
+
+from kvplot import style
+from kvplot.figure import Figure
+from kvplot.papers import with_palette
+from kvplot.results import ResultsError
+
+TABLES = Path(__file__).resolve().parents[1] / "tables"
+FROBENIUS = "errors.relative_frobenius_error"
+# Methods that share one idea are one vote; words are those of the legend.
+FAMILIES = {
+    "attention of the last rows": "snapkv pyramidkv adakv criticalkv chunkkv cake rkv tova caote",
+    "attention summed over rows": "h2o keyformer roco",
+    "merged or fitted": "attention_matching merge_cosine kf_merge cam d2o",
+    "a model of future queries": "expected_attention qfilters",
+    "keys or values alone": "knorm keydiff lagkv curdkv capkv compactor kcenter key_attention",
+    "positions alone": "streaming_llm window",
+    "weighted samples, features": "balancekv_prefill balancekv softmax_balance thinformer wildcat "
+    "performer subgen",
+}
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#7F7F7F", "#56B4E9")
+METRICS = {
+    "errors.relative_frobenius_error": "Frobenius error",
+    "outputs.residual_ratio.mean": "error after W_O over the stream",
+    "errors.relative_spectral_error": "spectral error",
+    "errors.relative_l2.p99": "error of a row, 99th percentile",
+    "errors.cosine_distance.mean": "cosine distance of a row, mean",
+    "errors.relative_l2.mean": "error of a row, mean",
+    "errors.kl_divergence.mean": "KL divergence of a row, mean",
+    "mass.kept.mean": "attention mass kept",
+}
+CODECS = {
+    "q8_0 V q8_0": "8 bits (q8_0)",
+    "kivi bits=4 V kivi bits=4": "4 bits (KIVI)",
+    "q4_0 rotate=hadamard V q4_0 rotate=hadamard": "4 bits (q4_0, rotated)",
+    "turboquant V turboquant": "3 bits (TurboQuant)",
+    "kivi V kivi": "2 bits (KIVI)",
+    "turboquant bits=2 V turboquant bits=2": "2 bits (TurboQuant)",
+}
+# Lines over the memory and over decoded tokens: methods of every family, no two of one colour.
+LINES = {
+    "tova": ("#0072B2", "o", "-"),
+    "h2o": ("#D55E00", "^", "-"),
+    "snapkv": ("#009E73", "s", "-"),
+    "streaming_llm": ("#7F7F7F", "h", "-"),
+    "uniform": ("#000000", "D", "--"),
+    "expected_attention": ("#CC79A7", "v", "-"),
+    "knorm": ("#E69F00", "P", "-"),
+    "kcenter": ("#56B4E9", "X", "-"),
+}
+
+
+def add_command(commands: "_SubParsersAction[Any]") -> None:
+    parser = commands.add_parser("findings", help=__doc__.split(": ", 1)[1], description=__doc__)
+    parser.add_argument(
+        "--tables", type=Path, default=TABLES, metavar="DIR", help="default: those of plots/tables"
+    )
+    parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--width", choices=list(style.WIDTHS), default="page")
+    parser.add_argument("--only", nargs="+", choices=list(PICTURES), metavar="NAME")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: Namespace) -> list[str]:
+    lines: list[str] = []
+    with style.width(arguments.width):
+        for name in arguments.only or PICTURES:
+            figure = Figure(name, PICTURES[name](Tables(arguments.tables)), pandas.DataFrame(), "")
+            paths = figure.save(arguments.out, caption=False, endings=(".png",))
+            for path in paths:
+                with_palette(path, path)
+            lines += map(str, paths)
+    return lines
+
+
+class Tables:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, name: str) -> pandas.DataFrame:
+        path = self.folder / f"{name}.csv"
+        try:
+            return pandas.read_csv(path)
+        except (OSError, ValueError) as error:
+            raise ResultsError(f"{path}: {error}; a checkout has it under plots/tables") from error
+
+
+def _dots(
+    axis: Any,
+    rows: pandas.DataFrame,
+    value: str,
+    colours: Sequence[str],
+    ends: str = "",
+    shift: float = 0.0,
+) -> None:
+    """A dot with its interval per row, the first one on top. Columns: `value`, `ends`_low and
+    _high."""
+    found = rows[[value, *(f"{ends or value}_{end}" for end in ("low", "high"))]].to_numpy()
+    for place, ((middle, low, high), colour) in enumerate(zip(found, colours)):
+        axis.hlines(place + shift, low, high, color=colour, linewidth=1.0)
+        axis.plot(middle, place + shift, "o", color=colour, markersize=3.6)
+
+
+def _names(axis: Any, names: Sequence[str]) -> None:
+    axis.set_yticks(range(len(names)), names, fontsize=6.5)
+    axis.tick_params(axis="y", length=0)
+    axis.set_ylim(len(names) - 0.4, -0.6)
+
+
+def _ratio_axis(axis: Any, label: str = "") -> None:
+    axis.set_xscale("log")
+    style.plain_log(axis.xaxis)
+    axis.axvline(1.0, color="black", linewidth=0.8)
+    axis.set_xlabel(label)
+
+
+def _handles(looks: dict[str, str]) -> dict[str, Any]:
+    return {
+        name: pyplot.Line2D([], [], linestyle="none", marker="o", color=colour)
+        for name, colour in looks.items()
+    }
+
+
+def field(tables: Tables) -> pyplot.Figure:
+    family = {method: name for name, own in FAMILIES.items() for method in own.split()}
+    colour = dict(zip(FAMILIES, COLOURS))
+    models = {"SmolLM2-135M, 21 heads": "smollm2/field", "Gemma 3 270M, 2 heads": "gemma/field"}
+    first = tables.read("smollm2/field")
+    figure, axes = style.panels(1, 2, 5.0, sharey=True)
+    for axis, (title, name) in zip(axes[0], models.items()):
+        rows = tables.read(name).set_index("method").loc[first["method"]]
+        _dots(axis, rows, "ratio", [colour[family[method]] for method in rows.index])
+        _ratio_axis(axis)
+        axis.set_title(title)
+    figure.supxlabel("error / error of uniform sampling with as many bytes", fontsize="medium")
+    _names(axes[0][0], list(first["method"]))
+    style.legend_above(axes[0][0], _handles(colour))
+    return figure
+
+
+def metrics(tables: Tables) -> pyplot.Figure:
+    figure, axes = style.panels(1, 2, 2.4, sharey=True)
+    looks = {"SmolLM2-135M": (COLOURS[0], "loop"), "Gemma 3 270M": (COLOURS[1], "loop_gemma")}
+    for axis, (title, end) in zip(
+        axes[0], {"all memories": "metrics", "one memory": "metrics_one_memory"}.items()
+    ):
+        for shift, (colour, folder) in zip((-0.14, 0.14), looks.values()):
+            rows = tables.read(f"{folder}/{end}").set_index("metric").loc[list(METRICS)]
+            _dots(axis, rows, "rho", [colour] * len(rows), shift=shift)
+        axis.set_title(title)
+    figure.supxlabel("rank correlation with the model's KL divergence", fontsize="medium")
+    _names(axes[0][0], list(METRICS.values()))
+    style.legend_above(axes[0][0], _handles({name: look[0] for name, look in looks.items()}))
+    return figure
+
+
+def bits(tables: Tables) -> pyplot.Figure:
+    rows = tables.read("smollm2/bits").set_index("setting")
+    rows = rows.loc[[f"exact | K {codec}" for codec in CODECS]]
+    figure, axes = style.panels(1, 1, 1.6)
+    _dots(axes[0][0], rows, "ratio_mean", [COLOURS[0]] * len(rows), ends="ratio")
+    held = [f"{name}, {at:.2f} of the bytes" for name, at in zip(CODECS.values(), rows.iloc[:, 0])]
+    _names(axes[0][0], held)
+    _ratio_axis(axes[0][0], "error / SnapKV's in 16 bits")
+    return figure
+
+
+def reading(tables: Tables) -> pyplot.Figure:
+    rows = tables.read("smollm2/reading")
+    rows = rows[~rows["setting"].str.startswith("window")]
+    figure, axes = style.panels(1, 1, 2.6)
+    oracle = [COLOURS[2] if name.startswith("oracle") else COLOURS[0] for name in rows["setting"]]
+    _dots(axes[0][0], rows, "ratio_mean", oracle, ends="ratio")
+    names = rows["setting"].str.replace("oracle_topk", "oracle: true top tokens")
+    _names(
+        axes[0][0], [f"{name}, reads {at:.2f}" for name, at in zip(names, rows["traffic.fraction"])]
+    )
+    _ratio_axis(axes[0][0], "error / TOVA's at equal reads")
+    return figure
+
+
+def recency(tables: Tables) -> pyplot.Figure:
+    figure, axes = style.panels(1, 2, 2.4, sharey=True)
+    names = {"scores kept for ever (H2O)": "recency_layers", "decay 0.99": "recency_layers_decay"}
+    for axis, (title, name) in zip(axes[0], names.items()):
+        rows = tables.read(f"smollm2/{name}").set_index("layer")
+        layers = [layer for layer in rows.index if layer != "all"]
+        for layer, colour in zip(layers, style.ordered(len(layers))):
+            axis.plot(rows.columns.astype(float), rows.loc[layer], "o-", color=colour, label=layer)
+        axis.set_yscale("log")
+        style.plain_log(axis.yaxis)
+        axis.axhline(1.0, color="black", linewidth=0.8)
+        axis.set_title(title)
+        axis.set_xlabel("share of recent tokens")
+    axes[0][0].set_ylabel("error / sinks and recent tokens")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    style.legend_above(axes[0][0], {f"layer {at}": line for at, line in zip(labels, handles)})
+    return figure
+
+
+def scaling(tables: Tables) -> pyplot.Figure:
+    rows = tables.read("smollm2/scaling_ratios")
+    looks = dict(zip(rows["label"].unique(), (COLOURS[0], COLOURS[2], COLOURS[1])))
+    words = ("the walk as evaluated", "in one block", "the theory's walk, r 8")
+    figure, axes = style.panels(1, 1, 2.3)
+    axis = axes[0][0]
+    tokens = [int(name) for name in rows.columns[2:]]
+    for row in rows.to_dict("records"):
+        values = [row[str(at)] for at in tokens]
+        axis.plot(tokens, values, "o-", color=looks[row["label"]])
+    start = rows[rows.columns[2]].min()
+    bound = [start * (at / tokens[0]) ** -0.5 for at in tokens]
+    axis.plot(tokens, bound, ":", color="black")
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_xticks(tokens, list(map(str, tokens)))
+    style.plain_log(axis.yaxis)
+    axis.set_xlabel("tokens")
+    axis.set_ylabel("error / uniform sampling's")
+    handles = {
+        word: pyplot.Line2D([], [], color=colour) for word, colour in zip(words, looks.values())
+    }
+    handles["the theorem's rate, n^-1/2"] = pyplot.Line2D([], [], color="black", linestyle=":")
+    style.legend_above(axis, handles)
+    return figure
+
+
+def tightness(tables: Tables) -> pyplot.Figure:
+    rows = tables.read("theorems/tightness")
+    rows = rows.sort_values("model", kind="stable")  # that of a model first
+    model = rows["model"].str.startswith("SmolLM2")
+    figure, axes = style.panels(1, 1, 2.3)
+    axis = axes[0][0]
+    looks = {
+        "as proved": ("vectors_proved", COLOURS[1]),
+        "enough here": ("vectors_needed", COLOURS[0]),
+    }
+    for column, colour in looks.values():
+        axis.plot(rows[column] / rows["vectors_exact"], range(len(rows)), "o", color=colour)
+    kinds = ["made for it" if not own else f"layer {at}" for own, at in zip(model, rows["layer"])]
+    names = [f"{kind}, epsilon {epsilon:g}" for kind, epsilon in zip(kinds, rows["epsilon"])]
+    _names(axis, names)
+    _ratio_axis(axis, "vectors / vectors of the exact cache")
+    style.legend_above(axis, _handles({name: look[1] for name, look in looks.items()}))
+    return figure
+
+
+def _lines(axis: Any, rows: dict[str, tuple[Any, Any]]) -> None:
+    for name, (x, y) in rows.items():
+        colour, marker, line = LINES[name]
+        axis.plot(x, y, line, color=colour, marker=marker, label=name)
+    axis.set_yscale("log")
+    style.plain_log(axis.yaxis)
+
+
+def kl_over_memory(tables: Tables) -> pyplot.Figure:
+    rows = tables.read("loop/constitution")
+    figure, axes = style.panels(1, 2, 2.4)
+    for axis, column in zip(axes[0], ("kl.mean", FROBENIUS)):
+        own = {name: rows[rows["label"] == name] for name in LINES}
+        _lines(axis, {name: (at["memory.fraction"], at[column]) for name, at in own.items()})
+    figure.supxlabel("memory / memory of the exact cache", fontsize="medium")
+    axes[0][0].set_ylabel("KL divergence of the model, nats")
+    axes[0][1].set_ylabel("relative Frobenius error")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    style.legend_above(axes[0][0], dict(zip(labels, handles)))
+    return figure
+
+
+def decoded(tables: Tables) -> pyplot.Figure:
+    counts = (64, 128, 256)
+    figure, axes = style.panels(1, 1, 2.3)
+    found = [tables.read(f"choices/decoded_{count}") for count in counts]
+    errors = [rows[rows["params.budget.memory"] == 0.2].set_index("label") for rows in found]
+    names = {name: name for name in LINES} | {
+        name: f"{name}, published" for name in ("tova", "h2o", "snapkv", "expected_attention")
+    }
+    _lines(
+        axes[0][0],
+        {name: (counts, [at[FROBENIUS][label] for at in errors]) for name, label in names.items()},
+    )
+    axes[0][0].set_xscale("log", base=2)
+    axes[0][0].set_xticks(counts, list(map(str, counts)))
+    axes[0][0].set_xlabel("decoded tokens of 2048")
+    axes[0][0].set_ylabel("relative Frobenius error")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    style.legend_above(axes[0][0], dict(zip(labels, handles)))
+    return figure
+
+
+PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
+    "field": field,
+    "metrics": metrics,
+    "kl_over_memory": kl_over_memory,
+    "decoded": decoded,
+    "recency": recency,
+    "scaling": scaling,
+    "bits": bits,
+    "reading": reading,
+    "tightness": tightness,
+}
