@@ -261,7 +261,7 @@ void read_rows_first(const std::string& path, const Names& columns) {
       read_stored(path, file.get(), columns, id, Values::kLeft);
     });
   };
-  read_in_child(path, read, 0, kRemedy);
+  read_in_child(path, read, kRemedy);
 }
 
 }  // namespace

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <new>
-#include <system_error>
 
 #include "dump/fingerprint.hpp"
 #include "dump/layer_output.hpp"
@@ -15,7 +13,6 @@
 #include "hdf5/crash_report.hpp"
 #include "hdf5/first_reading.hpp"
 #include "hdf5/open_file.hpp"
-#include "hdf5/source_files.hpp"
 #include "system/error.hpp"
 
 namespace kvbench {
@@ -50,13 +47,6 @@ auto within_memory(const std::string& location, Read read) {
     throw InputError(location +
                      ": does not fit in memory; choose fewer tokens or a larger machine");
   }
-}
-
-std::string without_links(const std::string& path) {
-  std::error_code error;
-  const auto found = std::filesystem::canonical(path, error);
-  if (error) throw InputError(fmt::format("{}: cannot be found ({})", path, error.message()));
-  return found;
 }
 
 }  // namespace
@@ -103,7 +93,6 @@ void renew_dumps_after_fork() { hdf5::renew_lock_after_fork(); }
 struct Dump::Impl {
   UniqueFd lock;
   hdf5::Handle file;
-  std::unique_ptr<SourceFiles> sources;
   FileState opened;
   DumpInfo info;
   mutable OpenLayer open;
@@ -119,14 +108,9 @@ struct Dump::Impl {
     const hdf5::Session session;
     const ReadingMark mark(info.path);
     auto result = read();
-    const std::string changed = state_of(file, info.path) == opened ? changed_source() : info.path;
-    if (changed.empty()) return result;
-    throw InputError(changed + ": was modified while open; restore the dump and rerun");
+    if (state_of(file, info.path) == opened) return result;
+    throw InputError(info.path + ": was modified while open; restore the dump and rerun");
   }
-
-  std::string changed_source() const { return sources ? sources->changed() : std::string(); }
-
-  DumpFile dump_file() const { return {file.get(), sources.get()}; }
 
   const LayerInfo& layer(const std::string& sequence, int index) const {
     const SequenceInfo* found = info.find_sequence(sequence);
@@ -144,7 +128,7 @@ struct Dump::Impl {
   Tensor tensor(const std::string& sequence, int layer, const char* name, Index row_token,
                 const char* row_name = "token") const {
     const std::string path = layer_path(sequence, layer) + "/" + name;
-    return {dump_file(), path, info.path + ": " + path, row_token, row_name};
+    return {file.get(), path, info.path + ": " + path, row_token, row_name};
   }
 
   const OpenLayer& open_layer(const std::string& sequence, const LayerInfo& layer) const {
@@ -225,29 +209,23 @@ struct Dump::Impl {
 
 Dump::Dump(const std::string& path, const DumpOptions& options) : impl_(std::make_unique<Impl>()) {
   impl_->lock = lock_dump_file(path);
-  const std::string folder_of = options.allow_virtual ? without_links(path) : path;
-  const auto sources_of = [&](const hdf5::Handle& file) {
-    return options.allow_virtual ? std::make_unique<SourceFiles>(file.get(), folder_of) : nullptr;
-  };
   StructureReading reading;
   if (options.memory_limit > 0) reading.chunk_memory = options.memory_limit;
   if (options.first_in_child) {
     const auto read = [&](const Step& step) {
       const hdf5::Handle file = open_dump_file(path);
-      const auto sources = sources_of(file);
       StructureReading stepwise = reading;
       stepwise.step = step;
-      const DumpInfo info = read_structure({file.get(), sources.get()}, path, stepwise);
-      read_descriptions({file.get(), sources.get()}, info, step);
+      const DumpInfo info = read_structure(file.get(), path, stepwise);
+      read_descriptions(file.get(), info, step);
     };
-    read_in_child(path, read, options.allow_virtual ? 2 * SourceFiles::kMost : 0);
+    read_in_child(path, read);
   }
   const hdf5::Session session;
   const ReadingMark mark(path);
   impl_->file = open_dump_file(path);
-  impl_->sources = sources_of(impl_->file);
   impl_->opened = state_of(impl_->file, path);
-  impl_->info = read_structure(impl_->dump_file(), path, reading);
+  impl_->info = read_structure(impl_->file.get(), path, reading);
 }
 
 Dump::~Dump() {
@@ -315,7 +293,7 @@ std::vector<double> Dump::read_residual_norms(const std::string& sequence, int l
 const ContentReading& Dump::Impl::read_whole(std::uint64_t hashed_whole) const {
   if (content && content->hashed_whole == hashed_whole) return *content;
   content = within_memory(info.path, [&] {
-    return unchanged([&] { return read_content(dump_file(), info, hashed_whole); });
+    return unchanged([&] { return read_content(file.get(), info, hashed_whole); });
   });
   return *content;
 }

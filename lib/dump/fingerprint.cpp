@@ -62,7 +62,7 @@ struct HeadDigest {
 class Content {
  public:
   // `step` is called before each object that is read, and between parts of the larger ones.
-  Content(const DumpFile& file, const DumpInfo& info, const Step& step)
+  Content(hid_t file, const DumpInfo& info, const Step& step)
       : file_(file), info_(info), step_(step) {}
 
   // Everything but the elements of tensors.
@@ -81,7 +81,7 @@ class Content {
 
   void add_attributes(const std::string& path) {
     step_();
-    const hdf5::Handle object = hdf5::open_object(file_.id, path);
+    const hdf5::Handle object = hdf5::open_object(file_, path);
     for (const std::string& name : hdf5::attribute_names(object.get())) {
       if (name == "created") continue;
       text_ += fmt::format("{} @{}={}\n", quoted(path), quoted(name),
@@ -91,16 +91,16 @@ class Content {
 
   void add_rope(const std::string& parent) {
     const std::string path = (parent == "/" ? "" : parent) + "/rope";
-    if (!hdf5::has_link(file_.id, path)) return;
+    if (!hdf5::has_link(file_, path)) return;
     add_attributes(path);
-    const auto values = all_doubles(hdf5::open_dataset(file_.id, path + "/inv_freq"));
+    const auto values = all_doubles(hdf5::open_dataset(file_, path + "/inv_freq"));
     text_ += fmt::format("{} {}\n", quoted(path), fmt::join(values, " "));
   }
 
   void add_token_ids(const std::string& sequence) {
     const std::string path = sequence + "/token_ids";
-    if (!hdf5::has_link(file_.id, path)) return;
-    const StoredElements elements(hdf5::open_dataset(file_.id, path));
+    if (!hdf5::has_link(file_, path)) return;
+    const StoredElements elements(hdf5::open_dataset(file_, path));
     const hsize_t count = elements.all().elements();
     Hash128 hash;
     std::vector<std::int64_t> ids;
@@ -146,7 +146,7 @@ class Content {
   }
 
   void add_residual_norm(const std::string& path) {
-    const auto norms = read_residual_norm(file_.id, path, info_.path + ": " + path);
+    const auto norms = read_residual_norm(file_, path, info_.path + ": " + path);
     text_ += fmt::format("{} {}\n", quoted(path), fmt::join(norms, " "));
   }
 
@@ -285,7 +285,7 @@ class Content {
     }
   }
 
-  DumpFile file_;
+  hid_t file_;
   const DumpInfo& info_;
   const Step& step_;
   std::string text_;
@@ -300,7 +300,7 @@ InputError unreadable(const DumpInfo& info, const hdf5::Error& error) {
 
 }  // namespace
 
-void read_descriptions(const DumpFile& file, const DumpInfo& info, const Step& step) {
+void read_descriptions(hid_t file, const DumpInfo& info, const Step& step) {
   try {
     Content(file, info, step).add_descriptions();
   } catch (const hdf5::Error& error) {
@@ -308,8 +308,7 @@ void read_descriptions(const DumpFile& file, const DumpInfo& info, const Step& s
   }
 }
 
-ContentReading read_content(const DumpFile& file, const DumpInfo& info,
-                            std::uint64_t hashed_whole) {
+ContentReading read_content(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole) {
   try {
     const Step step = [] {};
     Content content(file, info, step);

@@ -286,8 +286,8 @@ std::uint64_t chunk_rows(hid_t dataset) {
   return chunk ? chunk->dims[1] : 0;
 }
 
-hdf5::Handle open_for_reading(hid_t parent, const std::string& name, hdf5::Elements elements) {
-  hdf5::Handle dataset = hdf5::open_dataset(parent, name, 0, elements);
+hdf5::Handle open_for_reading(hid_t parent, const std::string& name) {
+  hdf5::Handle dataset = hdf5::open_dataset(parent, name);
   const auto chunk = chunk_of(dataset.get(), properties_of(dataset.get()));
   if (!chunk) return dataset;
   const hdf5::Handle space(H5Dget_space(dataset.get()));

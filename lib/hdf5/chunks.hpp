@@ -43,7 +43,6 @@ std::optional<std::string> unreadable_storage(hid_t dataset);
 Sizes sizes_of(const std::vector<std::uint64_t>& dims);
 
 // Opens a tensor with the chunk cache that reading it head by head needs.
-hdf5::Handle open_for_reading(hid_t parent, const std::string& name,
-                              hdf5::Elements elements = hdf5::Elements::kOwn);
+hdf5::Handle open_for_reading(hid_t parent, const std::string& name);
 
 }  // namespace kvbench

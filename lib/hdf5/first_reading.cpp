@@ -203,7 +203,7 @@ std::string failure(const Heard& heard, int status) {
 }  // namespace
 
 void read_in_child(const std::string& path, const std::function<void(const Step&)>& read,
-                   std::size_t further_files, const std::string& remedy) {
+                   const std::string& remedy) {
   const hdf5::Session session;
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw IoError(system_error(path, "be read: no pipe"));
@@ -211,7 +211,7 @@ void read_in_child(const std::string& path, const std::function<void(const Step&
   UniqueFd to_parent(ends[1]);
   const rlim_t memory = address_space() + kMemory;
   // The pipe's end was opened last and so is about the highest there is.
-  const rlim_t files = static_cast<rlim_t>(to_parent.get()) + 1 + kFewFiles + further_files;
+  const rlim_t files = static_cast<rlim_t>(to_parent.get()) + 1 + kFewFiles;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of this program runs in the child

@@ -18,7 +18,7 @@ namespace kvbench {
 //
 // Limits of the child: 256 MiB of memory beyond what this process has (not under sanitizers, which
 // take address space of their own), 1 s of processor time from one step to the next, 60 s without a
-// step, few open files (`further_files` more) and none written, no core file.
+// step, few open files and none written, no core file.
 using Step = std::function<void()>;
 
 // Calls read(step) in the child; `read` calls step() before each object that it reads. Throws
@@ -27,7 +27,6 @@ using Step = std::function<void()>;
 // the caller to meet when it reads the file itself. Throws IoError where the system gives no
 // process.
 void read_in_child(const std::string& path, const std::function<void(const Step&)>& read,
-                   std::size_t further_files = 0,
                    const std::string& remedy = "copy or make it again");
 
 }  // namespace kvbench

@@ -239,9 +239,8 @@ class Hostile(Folder):
 
     def test_the_program_refuses_or_reads_them(self):
         commands = [[PROGRAM, *words] for words in (
-            ["inspect", "DUMP", "--quiet"], ["inspect", "DUMP", "--quiet", "--allow-virtual"],
+            ["inspect", "DUMP", "--quiet"],
             ["validate", "DUMP"], ["validate", "--config", "SWEEP"], ["plan", "--config", "SWEEP"],
-            ["plan", "--config", "SWEEP", "--allow-virtual"],
             ["run", "--config", "SWEEP", "--out", "OUT", "--fresh", "--quiet"])]
         self.worst_of(commands, True, (DONE, BAD_INPUT, VIOLATION))
 
