@@ -86,9 +86,9 @@ struct StreamData {
 struct DumpOptions {
   // Bytes that decoding a layer's chunks may take; 0: what the process may use.
   std::uint64_t memory_limit = 0;
-  // Whether the structure is first read in a child process (hdf5/first_reading.hpp). Without it a
-  // damaged file can end this process inside HDF5: for files known to be whole, where a process
-  // must not fork.
+  // Whether structure and fingerprint are first read in a child process (hdf5/first_reading.hpp).
+  // Without it a damaged file can end this process inside HDF5: for files known to be whole, where
+  // a process must not fork.
   bool first_in_child = true;
 };
 

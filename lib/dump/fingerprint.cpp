@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "dump/layer_output.hpp"
+#include "dump/layer_survey.hpp"
 #include "dump/structure.hpp"
 #include "dump/tensor.hpp"
 #include "hdf5/stored_elements.hpp"
@@ -171,6 +172,7 @@ class Content {
 
   ContentReading read(std::uint64_t hashed_whole) const {
     ContentReading reading;
+    std::vector<LayerSurvey> layers;
     Hash128 hash;
     hash.add(text_);
     reading.hashed_whole = hashed_whole;
@@ -183,12 +185,13 @@ class Content {
         add_head(hash, tensor, head, samples, digests[static_cast<std::size_t>(head)]);
       }
       if (place.survey == Survey::kKeys) {
-        reading.layers.push_back({place.sequence, place.layer, tensor.rows(), {}, -1});
+        layers.push_back({place.sequence, place.layer, tensor.rows(), {}, -1});
       }
-      if (place.survey != Survey::kNone) add_survey(reading.layers, place, digests);
+      if (place.survey != Survey::kNone) add_survey(layers, place, digests);
     }
     reading.fingerprint = hash.hex();
-    if (reading.sampled) look_again(reading.layers);
+    if (reading.sampled) look_again(layers);
+    reading.notes = survey_notes(info_.path, layers);
     return reading;
   }
 
@@ -264,6 +267,7 @@ class Content {
   void add_head(Hash128& hash, const Tensor& tensor, Index head, std::uint64_t samples,
                 HeadDigest& digest) const {
     const auto add = [&](Index row, Index count, const std::vector<std::byte>& bytes) {
+      step_();
       hash.add(bytes.data(), bytes.size());
       digest.add(row, count, bytes);
     };
@@ -293,6 +297,17 @@ class Content {
   std::vector<TensorPlace> tensors_;
 };
 
+// Bytes that are held to decode the chunks of a layer, at most.
+std::uint64_t most_chunk_bytes(const DumpInfo& info) {
+  std::uint64_t most = 0;
+  for (const SequenceInfo& sequence : info.sequences) {
+    for (const LayerInfo& layer : sequence.layers) {
+      most = std::max({most, layer.chunk_bytes, layer.wo_chunk_bytes});
+    }
+  }
+  return most;
+}
+
 InputError unreadable(const DumpInfo& info, const hdf5::Error& error) {
   return InputError(fmt::format("{}: cannot be read ({}); the file is truncated or damaged",
                                 info.path, error.what()));
@@ -308,15 +323,29 @@ void read_descriptions(hid_t file, const DumpInfo& info, const Step& step) {
   }
 }
 
-ContentReading read_content(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole) {
+ContentReading read_content(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole,
+                            const Step& step) {
   try {
-    const Step step = [] {};
     Content content(file, info, step);
     content.add_descriptions();
     return content.read(hashed_whole);
   } catch (const hdf5::Error& error) {
     throw unreadable(info, error);
   }
+}
+
+ContentReading read_content_in_child(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole) {
+  // The answer is fingerprint, whether it is of samples, and the notes.
+  const auto read = [&](const Step& step) {
+    ContentReading content = read_content(file, info, hashed_whole, step);
+    content.notes.insert(content.notes.begin(),
+                         {content.fingerprint, content.sampled ? "sampled" : "whole"});
+    return content.notes;
+  };
+  const auto answer =
+      read_in_child(info.path, read, {.what = "numbers", .further_memory = most_chunk_bytes(info)});
+  if (answer.empty()) return read_content(file, info, hashed_whole, [] {});
+  return {answer[0], hashed_whole, answer[1] == "sampled", {answer.begin() + 2, answer.end()}};
 }
 
 }  // namespace kvbench

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "dump/dump.hpp"
-#include "dump/layer_survey.hpp"
 #include "hdf5/first_reading.hpp"
 #include "hdf5/hdf5.hpp"
 
@@ -23,11 +22,17 @@ inline constexpr std::uint64_t kHashedWhole = std::uint64_t{1} << 30;
 // tokens. Throws InputError for unreadable or non-finite elements met on the way.
 struct ContentReading {
   std::string fingerprint;
-  std::uint64_t hashed_whole = 0;   // as given
-  bool sampled = false;             // whether it is of samples
-  std::vector<LayerSurvey> layers;  // that have keys and values
+  std::uint64_t hashed_whole = 0;  // as given
+  bool sampled = false;            // whether it is of samples
+  std::vector<std::string> notes;  // survey_notes() of the layers that have keys and values
 };
-ContentReading read_content(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole);
+// Calls `step` before each object and each part of it.
+ContentReading read_content(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole,
+                            const Step& step);
+
+// The same, read in a child process first (hdf5/first_reading.hpp). Elements of a file that HDF5
+// cannot read thus end the child.
+ContentReading read_content_in_child(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole);
 
 // Reads what the fingerprint is made of but the elements of tensors.
 // The same errors.

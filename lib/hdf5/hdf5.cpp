@@ -11,8 +11,6 @@
 #include <limits>
 #include <new>
 
-#include "hdf5/global_heap.hpp"
-
 namespace kvbench::hdf5 {
 namespace {
 
@@ -50,11 +48,27 @@ std::vector<T> read_values(const Handle& attribute, hid_t memory_type) {
   return values;
 }
 
+std::vector<std::string> read_variable_strings(const Handle& attribute, const Handle& type,
+                                               std::size_t points) {
+  std::vector<char*> read(points, nullptr);
+  check(H5Aread(attribute.get(), type.get(), read.data()));
+  std::vector<std::string> texts(points);
+  hsize_t bytes = 0;
+  for (std::size_t i = 0; i < points; ++i) {
+    if (read[i] != nullptr) texts[i] = read[i];
+    bytes += texts[i].size();
+  }
+  const Handle space(H5Aget_space(attribute.get()));
+  check(H5Dvlen_reclaim(type.get(), space.get(), H5P_DEFAULT, read.data()));
+  if (bytes > kLargestAttribute) throw Error("attribute is larger than 1 MiB");
+  return texts;
+}
+
 std::vector<std::string> read_strings(const Handle& attribute, const Handle& type) {
   const std::size_t points = count(attribute);
   if (points == 0) return {};
   if (H5Tis_variable_str(type.get()) > 0) {
-    return read_heap_texts(attribute.get(), points, kLargestAttribute);
+    return read_variable_strings(attribute, type, points);
   }
   const std::size_t size = H5Tget_size(type.get());
   std::vector<char> bytes(points * size);
