@@ -23,7 +23,6 @@
 #include "cli/device_option.hpp"
 #include "commands.hpp"
 #include "exit_codes.hpp"
-#include "hdf5/crash_report.hpp"
 #include "output/log.hpp"
 #include "results/provenance.hpp"
 #include "system/error.hpp"
@@ -191,7 +190,6 @@ int run_program(int argc, char** argv) {
   keep_standard_descriptors();
   survive_file_size_limits();
   give_large_memory_back();
-  name_dump_on_crash(kExitBadInput);
   int exit_code = run_guarded(argc, argv);
   if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && exit_code == kExitDone) {
     log_text("kvbench: cannot write to standard output\n");

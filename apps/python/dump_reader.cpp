@@ -116,11 +116,11 @@ void define_dump(nb::module_& module) {
   nb::class_<Dump>(module, "Dump")
       .def(
           "__init__",
-          [](Dump* self, const std::string& path, bool allow_virtual) {
+          [](Dump* self, const std::string& path) {
             const nb::gil_scoped_release unlocked;
-            new (self) Dump(path, {.allow_virtual = allow_virtual});
+            new (self) Dump(path);
           },
-          nb::arg("path"), nb::kw_only(), nb::arg("allow_virtual"))
+          nb::arg("path"))
       .def("document", [](const Dump& dump) { return to_line(document(dump.info())); })
       .def("fingerprint",
            [](const Dump& dump) {

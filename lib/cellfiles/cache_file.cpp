@@ -15,7 +15,6 @@
 
 #include "cellfiles/cache_head.hpp"
 #include "hdf5/attributes.hpp"
-#include "hdf5/crash_report.hpp"
 #include "hdf5/first_reading.hpp"
 #include "hdf5/hdf5.hpp"
 #include "hdf5/open_file.hpp"
@@ -155,10 +154,10 @@ class CacheReader {
       read_in_child(path_, [&](const Step& step) {
         const hdf5::Handle file = open_dump_file(path_);
         checked_structure(path_, file.get(), step);
+        return std::vector<std::string>();
       });
     }
     const hdf5::Session session;
-    const ReadingMark mark(path_);
     file_ = open_dump_file(path_);
     opened_ = state_of(file_, path_);
     KeptCache cache = checked_structure(path_, file_.get(), [] {});
@@ -168,7 +167,6 @@ class CacheReader {
 
   KeptRows read(const StreamId& id) const {
     const hdf5::Session session;
-    const ReadingMark mark(path_);
     ErrorList errors(path_);
     KeptRows kept = read_head(errors, id);
     if (state_of(file_, path_) != opened_) {
@@ -232,7 +230,10 @@ bool is_cache_file(const std::string& path) {
       return false;
     }
   };
-  read_in_child(path, [&](const Step&) { read(); });
+  read_in_child(path, [&](const Step&) {
+    read();
+    return std::vector<std::string>();
+  });
   const hdf5::Session session;
   return read();
 }

@@ -17,7 +17,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "hdf5/crash_report.hpp"
 #include "hdf5/first_reading.hpp"
 #include "hdf5/hdf5.hpp"
 #include "system/error.hpp"
@@ -260,8 +259,9 @@ void read_rows_first(const std::string& path, const Names& columns) {
     each_cell(path, columns, file.get(), step, [&](const std::string& id) {
       read_stored(path, file.get(), columns, id, Values::kLeft);
     });
+    return std::vector<std::string>();
   };
-  read_in_child(path, read, 0, kRemedy);
+  read_in_child(path, read, {.remedy = kRemedy});
 }
 
 }  // namespace
@@ -298,7 +298,6 @@ RowsFile::RowsFile(std::string path, Names columns)
   try {
     read_rows_first(path_, columns_);
     const hdf5::Session session;
-    const ReadingMark mark(path_);
     const hdf5::Handle file = open_rows(path_);
     each_cell(
         path_, columns_, file.get(), [] {},
@@ -427,7 +426,6 @@ RowsReader::RowsReader(const std::string& path, std::vector<std::string> columns
   refuse_locked(path);
   read_rows_first(path, impl_->columns);
   const hdf5::Session session;
-  const ReadingMark mark(path);
   impl_->file = open_rows(path);
   impl_->in_file = cells_in(path, impl_->columns, impl_->file.get());
 }
@@ -443,7 +441,6 @@ bool RowsReader::has(const std::string& cell_id) const {
 CellRows RowsReader::read(const std::string& cell_id) const {
   if (impl_->journal && impl_->journal->has(cell_id)) return impl_->journal->read(cell_id);
   const hdf5::Session session;
-  const ReadingMark mark(impl_->path);
   return read_stored(impl_->path, impl_->file.get(), impl_->columns, cell_id, Values::kRead);
 }
 

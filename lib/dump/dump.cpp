@@ -3,19 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <new>
-#include <system_error>
 
 #include "dump/fingerprint.hpp"
 #include "dump/layer_output.hpp"
-#include "dump/layer_survey.hpp"
 #include "dump/structure.hpp"
 #include "dump/tensor.hpp"
-#include "hdf5/crash_report.hpp"
 #include "hdf5/first_reading.hpp"
 #include "hdf5/open_file.hpp"
-#include "hdf5/source_files.hpp"
 #include "system/error.hpp"
 
 namespace kvbench {
@@ -50,13 +45,6 @@ auto within_memory(const std::string& location, Read read) {
     throw InputError(location +
                      ": does not fit in memory; choose fewer tokens or a larger machine");
   }
-}
-
-std::string without_links(const std::string& path) {
-  std::error_code error;
-  const auto found = std::filesystem::canonical(path, error);
-  if (error) throw InputError(fmt::format("{}: cannot be found ({})", path, error.message()));
-  return found;
 }
 
 }  // namespace
@@ -103,8 +91,9 @@ void renew_dumps_after_fork() { hdf5::renew_lock_after_fork(); }
 struct Dump::Impl {
   UniqueFd lock;
   hdf5::Handle file;
-  std::unique_ptr<SourceFiles> sources;
   FileState opened;
+  bool first_in_child = true;
+  mutable bool was_read_first = false;
   DumpInfo info;
   mutable OpenLayer open;
   mutable std::optional<ContentReading> content;  // the last one
@@ -112,21 +101,40 @@ struct Dump::Impl {
   // Reads the content, unless that was the last reading.
   const ContentReading& read_whole(std::uint64_t hashed_whole) const;
 
+  // Any reading of the content, so that a child has read elements before this process does.
+  const ContentReading& first_reading() const {
+    constexpr std::uint64_t kSurveyed = std::uint64_t{1} << 26;  // read whole
+    return content ? *content : read_whole(kSurveyed);
+  }
+
+  // Has a child read elements. What is wrong with some is left for those who read them.
+  void read_first() const {
+    if (content || was_read_first) return;
+    try {
+      first_reading();
+    } catch (const FirstReadingError&) {
+      throw;
+    } catch (const InputError&) {
+    }
+    was_read_first = true;
+  }
+
+  // What `read` returns, after the first reading.
+  template <class Read>
+  auto elements(const std::string& location, Read read) const {
+    if (first_in_child) read_first();
+    return within_memory(location, [&] { return unchanged(read); });
+  }
+
   // What `read` returns, unless the file is another by then: HDF5 reads zeros behind the end of a
   // file that was cut.
   template <class Read>
   auto unchanged(Read read) const {
     const hdf5::Session session;
-    const ReadingMark mark(info.path);
     auto result = read();
-    const std::string changed = state_of(file, info.path) == opened ? changed_source() : info.path;
-    if (changed.empty()) return result;
-    throw InputError(changed + ": was modified while open; restore the dump and rerun");
+    if (state_of(file, info.path) == opened) return result;
+    throw InputError(info.path + ": was modified while open; restore the dump and rerun");
   }
-
-  std::string changed_source() const { return sources ? sources->changed() : std::string(); }
-
-  DumpFile dump_file() const { return {file.get(), sources.get()}; }
 
   const LayerInfo& layer(const std::string& sequence, int index) const {
     const SequenceInfo* found = info.find_sequence(sequence);
@@ -144,7 +152,7 @@ struct Dump::Impl {
   Tensor tensor(const std::string& sequence, int layer, const char* name, Index row_token,
                 const char* row_name = "token") const {
     const std::string path = layer_path(sequence, layer) + "/" + name;
-    return {dump_file(), path, info.path + ": " + path, row_token, row_name};
+    return {file.get(), path, info.path + ": " + path, row_token, row_name};
   }
 
   const OpenLayer& open_layer(const std::string& sequence, const LayerInfo& layer) const {
@@ -225,29 +233,24 @@ struct Dump::Impl {
 
 Dump::Dump(const std::string& path, const DumpOptions& options) : impl_(std::make_unique<Impl>()) {
   impl_->lock = lock_dump_file(path);
-  const std::string folder_of = options.allow_virtual ? without_links(path) : path;
-  const auto sources_of = [&](const hdf5::Handle& file) {
-    return options.allow_virtual ? std::make_unique<SourceFiles>(file.get(), folder_of) : nullptr;
-  };
   StructureReading reading;
   if (options.memory_limit > 0) reading.chunk_memory = options.memory_limit;
   if (options.first_in_child) {
     const auto read = [&](const Step& step) {
       const hdf5::Handle file = open_dump_file(path);
-      const auto sources = sources_of(file);
       StructureReading stepwise = reading;
       stepwise.step = step;
-      const DumpInfo info = read_structure({file.get(), sources.get()}, path, stepwise);
-      read_descriptions({file.get(), sources.get()}, info, step);
+      const DumpInfo info = read_structure(file.get(), path, stepwise);
+      read_descriptions(file.get(), info, step);
+      return std::vector<std::string>();
     };
-    read_in_child(path, read, options.allow_virtual ? 2 * SourceFiles::kMost : 0);
+    read_in_child(path, read);
   }
+  impl_->first_in_child = options.first_in_child;
   const hdf5::Session session;
-  const ReadingMark mark(path);
   impl_->file = open_dump_file(path);
-  impl_->sources = sources_of(impl_->file);
   impl_->opened = state_of(impl_->file, path);
-  impl_->info = read_structure(impl_->dump_file(), path, reading);
+  impl_->info = read_structure(impl_->file.get(), path, reading);
 }
 
 Dump::~Dump() {
@@ -271,9 +274,7 @@ std::unique_ptr<StreamData> Dump::read_stream(const std::string& sequence, int l
     throw InputError(
         fmt::format("{}: requested {} tokens, the sequence has {}", location, tokens, info.tokens));
   }
-  return within_memory(location, [&] {
-    return impl_->unchanged([&] { return impl_->read(sequence, info, kv_head, tokens); });
-  });
+  return impl_->elements(location, [&] { return impl_->read(sequence, info, kv_head, tokens); });
 }
 
 std::vector<double> Dump::read_out(const std::string& sequence, int layer, int query_head) const {
@@ -283,11 +284,9 @@ std::vector<double> Dump::read_out(const std::string& sequence, int layer, int q
     throw InputError(location + ": has no out, the model's own output; dump it for a few rows");
   }
   check_head(location, info, query_head);
-  return within_memory(location, [&] {
-    return impl_->unchanged([&] {
-      return impl_->tensor(sequence, layer, "out", info.tokens - info.out_rows)
-          .read(query_head, 0, info.out_rows);
-    });
+  return impl_->elements(location, [&] {
+    return impl_->tensor(sequence, layer, "out", info.tokens - info.out_rows)
+        .read(query_head, 0, info.out_rows);
   });
 }
 
@@ -298,35 +297,33 @@ std::vector<double> Dump::read_wo(const std::string& sequence, int layer, int qu
     throw InputError(location + ": has no wo, the output projection; dump it with the layer");
   }
   check_head(location, info, query_head);
-  return within_memory(location, [&] {
-    return impl_->unchanged([&] {
-      return impl_->tensor(sequence, layer, "wo", 0, "row").read(query_head, 0, info.dv);
-    });
+  return impl_->elements(location, [&] {
+    return impl_->tensor(sequence, layer, "wo", 0, "row").read(query_head, 0, info.dv);
   });
 }
 
 std::vector<double> Dump::read_residual_norms(const std::string& sequence, int layer) const {
   if (impl_->layer(sequence, layer).residual_rows == 0) return {};
   const std::string path = layer_path(sequence, layer) + "/residual_norm";
-  return impl_->unchanged(
-      [&] { return read_residual_norm(impl_->file.get(), path, impl_->info.path + ": " + path); });
+  return impl_->elements(impl_->info.path, [&] {
+    return read_residual_norm(impl_->file.get(), path, impl_->info.path + ": " + path);
+  });
 }
 
 const ContentReading& Dump::Impl::read_whole(std::uint64_t hashed_whole) const {
   if (content && content->hashed_whole == hashed_whole) return *content;
   content = within_memory(info.path, [&] {
-    return unchanged([&] { return read_content(dump_file(), info, hashed_whole); });
+    return unchanged([&] {
+      if (first_in_child) return read_content_in_child(file.get(), info, hashed_whole);
+      return read_content(file.get(), info, hashed_whole, [] {});
+    });
   });
   return *content;
 }
 
 std::string Dump::fingerprint() const { return impl_->read_whole(kHashedWhole).fingerprint; }
 
-std::vector<std::string> Dump::notes() const {
-  constexpr std::uint64_t kSurveyed = std::uint64_t{1} << 26;  // read whole without a fingerprint
-  const ContentReading& content = impl_->content ? *impl_->content : impl_->read_whole(kSurveyed);
-  return survey_notes(impl_->info.path, content.layers);
-}
+std::vector<std::string> Dump::notes() const { return impl_->first_reading().notes; }
 
 std::string Dump::state() const {
   const ContentReading& content = impl_->read_whole(kHashedWhole);

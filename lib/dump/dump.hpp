@@ -86,17 +86,14 @@ struct StreamData {
 struct DumpOptions {
   // Bytes that decoding a layer's chunks may take; 0: what the process may use.
   std::uint64_t memory_limit = 0;
-  // Whether the structure is first read in a child process (hdf5/first_reading.hpp). Without it a
-  // damaged file can end this process inside HDF5: for files known to be whole, where a process
-  // must not fork.
+  // Whether structure and fingerprint are first read in a child process (hdf5/first_reading.hpp).
+  // Without it a damaged file can end this process inside HDF5: for files known to be whole, where
+  // a process must not fork.
   bool first_in_child = true;
-  // Whether a layer's tensors may be virtual: of plain files in the dump's own folder
-  // (hdf5/source_files.hpp), whose elements are read as if they lay in the dump.
-  bool allow_virtual = false;
 };
 
-// An open dump. Only what lies in the file itself is read, or what `allow_virtual` adds: external
-// links, external storage and other virtual datasets are refused, and what is not a regular file.
+// An open dump. Only what lies in the file itself is read: external links, external storage and
+// virtual datasets are refused, and what is not a regular file.
 // Every error of the file throws InputError naming file, dataset or attribute and the remedy;
 // structural errors are all found by the constructor. Several threads may read, one waits for the
 // other.
@@ -125,7 +122,7 @@ class Dump {
   // The residual norms of a layer's last residual_rows positions; empty without them.
   std::vector<double> read_residual_norms(const std::string& sequence, int layer) const;
 
-  // XXH3-128 of the content (attributes, shapes, tensors, virtual or not: all bytes below 1 GiB,
+  // XXH3-128 of the content (attributes, shapes, tensors: all bytes below 1 GiB,
   // evenly spaced samples above), never of path or time. Non-finite elements met on the way throw
   // InputError.
   std::string fingerprint() const;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "dump/layer_output.hpp"
+#include "dump/layer_survey.hpp"
 #include "dump/structure.hpp"
 #include "dump/tensor.hpp"
 #include "hdf5/stored_elements.hpp"
@@ -62,7 +63,7 @@ struct HeadDigest {
 class Content {
  public:
   // `step` is called before each object that is read, and between parts of the larger ones.
-  Content(const DumpFile& file, const DumpInfo& info, const Step& step)
+  Content(hid_t file, const DumpInfo& info, const Step& step)
       : file_(file), info_(info), step_(step) {}
 
   // Everything but the elements of tensors.
@@ -81,7 +82,7 @@ class Content {
 
   void add_attributes(const std::string& path) {
     step_();
-    const hdf5::Handle object = hdf5::open_object(file_.id, path);
+    const hdf5::Handle object = hdf5::open_object(file_, path);
     for (const std::string& name : hdf5::attribute_names(object.get())) {
       if (name == "created") continue;
       text_ += fmt::format("{} @{}={}\n", quoted(path), quoted(name),
@@ -91,16 +92,16 @@ class Content {
 
   void add_rope(const std::string& parent) {
     const std::string path = (parent == "/" ? "" : parent) + "/rope";
-    if (!hdf5::has_link(file_.id, path)) return;
+    if (!hdf5::has_link(file_, path)) return;
     add_attributes(path);
-    const auto values = all_doubles(hdf5::open_dataset(file_.id, path + "/inv_freq"));
+    const auto values = all_doubles(hdf5::open_dataset(file_, path + "/inv_freq"));
     text_ += fmt::format("{} {}\n", quoted(path), fmt::join(values, " "));
   }
 
   void add_token_ids(const std::string& sequence) {
     const std::string path = sequence + "/token_ids";
-    if (!hdf5::has_link(file_.id, path)) return;
-    const StoredElements elements(hdf5::open_dataset(file_.id, path));
+    if (!hdf5::has_link(file_, path)) return;
+    const StoredElements elements(hdf5::open_dataset(file_, path));
     const hsize_t count = elements.all().elements();
     Hash128 hash;
     std::vector<std::int64_t> ids;
@@ -146,7 +147,7 @@ class Content {
   }
 
   void add_residual_norm(const std::string& path) {
-    const auto norms = read_residual_norm(file_.id, path, info_.path + ": " + path);
+    const auto norms = read_residual_norm(file_, path, info_.path + ": " + path);
     text_ += fmt::format("{} {}\n", quoted(path), fmt::join(norms, " "));
   }
 
@@ -171,6 +172,7 @@ class Content {
 
   ContentReading read(std::uint64_t hashed_whole) const {
     ContentReading reading;
+    std::vector<LayerSurvey> layers;
     Hash128 hash;
     hash.add(text_);
     reading.hashed_whole = hashed_whole;
@@ -183,12 +185,13 @@ class Content {
         add_head(hash, tensor, head, samples, digests[static_cast<std::size_t>(head)]);
       }
       if (place.survey == Survey::kKeys) {
-        reading.layers.push_back({place.sequence, place.layer, tensor.rows(), {}, -1});
+        layers.push_back({place.sequence, place.layer, tensor.rows(), {}, -1});
       }
-      if (place.survey != Survey::kNone) add_survey(reading.layers, place, digests);
+      if (place.survey != Survey::kNone) add_survey(layers, place, digests);
     }
     reading.fingerprint = hash.hex();
-    if (reading.sampled) look_again(reading.layers);
+    if (reading.sampled) look_again(layers);
+    reading.notes = survey_notes(info_.path, layers);
     return reading;
   }
 
@@ -264,6 +267,7 @@ class Content {
   void add_head(Hash128& hash, const Tensor& tensor, Index head, std::uint64_t samples,
                 HeadDigest& digest) const {
     const auto add = [&](Index row, Index count, const std::vector<std::byte>& bytes) {
+      step_();
       hash.add(bytes.data(), bytes.size());
       digest.add(row, count, bytes);
     };
@@ -285,13 +289,24 @@ class Content {
     }
   }
 
-  DumpFile file_;
+  hid_t file_;
   const DumpInfo& info_;
   const Step& step_;
   std::string text_;
   std::uint64_t bytes_ = 0;
   std::vector<TensorPlace> tensors_;
 };
+
+// Bytes that are held to decode the chunks of a layer, at most.
+std::uint64_t most_chunk_bytes(const DumpInfo& info) {
+  std::uint64_t most = 0;
+  for (const SequenceInfo& sequence : info.sequences) {
+    for (const LayerInfo& layer : sequence.layers) {
+      most = std::max({most, layer.chunk_bytes, layer.wo_chunk_bytes});
+    }
+  }
+  return most;
+}
 
 InputError unreadable(const DumpInfo& info, const hdf5::Error& error) {
   return InputError(fmt::format("{}: cannot be read ({}); the file is truncated or damaged",
@@ -300,7 +315,7 @@ InputError unreadable(const DumpInfo& info, const hdf5::Error& error) {
 
 }  // namespace
 
-void read_descriptions(const DumpFile& file, const DumpInfo& info, const Step& step) {
+void read_descriptions(hid_t file, const DumpInfo& info, const Step& step) {
   try {
     Content(file, info, step).add_descriptions();
   } catch (const hdf5::Error& error) {
@@ -308,16 +323,29 @@ void read_descriptions(const DumpFile& file, const DumpInfo& info, const Step& s
   }
 }
 
-ContentReading read_content(const DumpFile& file, const DumpInfo& info,
-                            std::uint64_t hashed_whole) {
+ContentReading read_content(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole,
+                            const Step& step) {
   try {
-    const Step step = [] {};
     Content content(file, info, step);
     content.add_descriptions();
     return content.read(hashed_whole);
   } catch (const hdf5::Error& error) {
     throw unreadable(info, error);
   }
+}
+
+ContentReading read_content_in_child(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole) {
+  // The answer is fingerprint, whether it is of samples, and the notes.
+  const auto read = [&](const Step& step) {
+    ContentReading content = read_content(file, info, hashed_whole, step);
+    content.notes.insert(content.notes.begin(),
+                         {content.fingerprint, content.sampled ? "sampled" : "whole"});
+    return content.notes;
+  };
+  const auto answer =
+      read_in_child(info.path, read, {.what = "numbers", .further_memory = most_chunk_bytes(info)});
+  if (answer.empty()) return read_content(file, info, hashed_whole, [] {});
+  return {answer[0], hashed_whole, answer[1] == "sampled", {answer.begin() + 2, answer.end()}};
 }
 
 }  // namespace kvbench

@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "dump/dump.hpp"
-#include "dump/layer_survey.hpp"
 #include "hdf5/first_reading.hpp"
-#include "hdf5/source_files.hpp"
+#include "hdf5/hdf5.hpp"
 
 namespace kvbench {
 
@@ -17,20 +16,26 @@ inline constexpr std::uint64_t kHashedWhole = std::uint64_t{1} << 30;
 
 // XXH3-128 as 32 hexadecimal digits over, in this order: every attribute but `created` as sorted
 // text, the shapes and element types, and the tensors as stored (after filters, so chunks and
-// compression do not matter, nor whether a tensor is virtual; path and time do not either). With
+// compression do not matter, and neither do path and time). With
 // `hashed_whole` bytes of tensors or more: evenly spaced blocks of rows of every head, a quarter of
 // `hashed_whole` in all. Equal heads and zero tokens that samples show are looked for in all
 // tokens. Throws InputError for unreadable or non-finite elements met on the way.
 struct ContentReading {
   std::string fingerprint;
-  std::uint64_t hashed_whole = 0;   // as given
-  bool sampled = false;             // whether it is of samples
-  std::vector<LayerSurvey> layers;  // that have keys and values
+  std::uint64_t hashed_whole = 0;  // as given
+  bool sampled = false;            // whether it is of samples
+  std::vector<std::string> notes;  // survey_notes() of the layers that have keys and values
 };
-ContentReading read_content(const DumpFile& file, const DumpInfo& info, std::uint64_t hashed_whole);
+// Calls `step` before each object and each part of it.
+ContentReading read_content(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole,
+                            const Step& step);
+
+// The same, read in a child process first (hdf5/first_reading.hpp). Elements of a file that HDF5
+// cannot read thus end the child.
+ContentReading read_content_in_child(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole);
 
 // Reads what the fingerprint is made of but the elements of tensors.
 // The same errors.
-void read_descriptions(const DumpFile& file, const DumpInfo& info, const Step& step);
+void read_descriptions(hid_t file, const DumpInfo& info, const Step& step);
 
 }  // namespace kvbench

@@ -10,10 +10,9 @@
 namespace kvbench {
 
 std::optional<TensorShape> check_wo(ErrorList& errors, hid_t layer, const std::string& location,
-                                    const LayerTensors& tensors, SourceFiles* sources) {
+                                    const LayerTensors& tensors) {
   if (!hdf5::has_link(layer, "wo")) return std::nullopt;
-  const auto wo =
-      tensor_shape(errors, layer, join(location, "wo"), "wo", "[Hq, dv, hidden]", sources);
+  const auto wo = tensor_shape(errors, layer, join(location, "wo"), "wo", "[Hq, dv, hidden]");
   if (!wo || !tensors.q || !tensors.v) return wo;
   if (wo->heads == tensors.q->heads && wo->rows == tensors.v->columns) return wo;
   add(errors, location, "wo {} must be [{}, {}, hidden]: a matrix per query head", wo->text(),

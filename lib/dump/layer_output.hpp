@@ -8,7 +8,6 @@
 
 #include "dump/tensor_shape.hpp"
 #include "hdf5/hdf5.hpp"
-#include "hdf5/source_files.hpp"
 #include "system/error.hpp"
 
 namespace kvbench {
@@ -22,7 +21,7 @@ struct LayerTensors {
 
 // Of `wo` [Hq, dv, hidden]; none without it, or with errors.
 std::optional<TensorShape> check_wo(ErrorList& errors, hid_t layer, const std::string& location,
-                                    const LayerTensors& tensors, SourceFiles* sources);
+                                    const LayerTensors& tensors);
 
 // The number of residual norms, Nr; 0 without the dataset, or with errors.
 Index check_residual_norm(ErrorList& errors, hid_t layer, const std::string& location,

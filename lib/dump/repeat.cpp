@@ -56,8 +56,7 @@ std::shared_ptr<const RepeatPass> check_repeat(ErrorList& errors, hid_t sequence
 std::optional<RepeatTensors> check_repeat_tensors(ErrorList& errors, hid_t layer,
                                                   const std::string& location,
                                                   const std::optional<TensorShape>& q,
-                                                  const std::optional<TensorShape>& k,
-                                                  SourceFiles* sources) {
+                                                  const std::optional<TensorShape>& k) {
   const bool has_q = hdf5::has_link(layer, "q_repeat");
   const bool has_k = hdf5::has_link(layer, "k_repeat");
   if (!has_q && !has_k) return std::nullopt;
@@ -67,7 +66,7 @@ std::optional<RepeatTensors> check_repeat_tensors(ErrorList& errors, hid_t layer
     return std::nullopt;
   }
   const auto shape = [&](const char* name, const char* layout) {
-    return tensor_shape(errors, layer, join(location, name), name, layout, sources);
+    return tensor_shape(errors, layer, join(location, name), name, layout);
   };
   const auto of_q = shape("q_repeat", "[Hq, Nr, d]");
   const auto of_k = shape("k_repeat", "[Hkv, Nr, d]");

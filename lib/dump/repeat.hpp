@@ -27,8 +27,7 @@ struct RepeatTensors {
 std::optional<RepeatTensors> check_repeat_tensors(ErrorList& errors, hid_t layer,
                                                   const std::string& location,
                                                   const std::optional<TensorShape>& q,
-                                                  const std::optional<TensorShape>& k,
-                                                  SourceFiles* sources);
+                                                  const std::optional<TensorShape>& k);
 
 // Gives the layers that hold such tensors the sequence's parts; errors where their rows disagree.
 void join_repeat(ErrorList& errors, const std::string& location, SequenceInfo& sequence);

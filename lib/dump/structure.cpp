@@ -103,9 +103,9 @@ void check_memory_of(ErrorList& errors, const std::string& place, const TensorSh
 }
 
 void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& location,
-                         const StructureReading& reading, SourceFiles* sources, LayerInfo& info) {
+                         const StructureReading& reading, LayerInfo& info) {
   const auto shape = [&](const std::string& name, const char* layout) {
-    return tensor_shape(errors, layer, join(location, name), name, layout, sources);
+    return tensor_shape(errors, layer, join(location, name), name, layout);
   };
   const auto q = shape("q", "[Hq, Nq, d]");
   const auto k = shape("k", "[Hkv, n, d]");
@@ -162,9 +162,9 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
     add(errors, location, "wo_v_l1 {} must be [{}, {}, 1]: a number per query head and token",
         wo_v_l1->text(), q->heads, k->rows);
   }
-  const auto repeat = check_repeat_tensors(errors, layer, location, q, k, sources);
+  const auto repeat = check_repeat_tensors(errors, layer, location, q, k);
   const LayerTensors of_layer{q, k, v};
-  const auto wo = check_wo(errors, layer, location, of_layer, sources);
+  const auto wo = check_wo(errors, layer, location, of_layer);
   info.hidden = wo ? wo->columns : 0;
   info.wo_chunk_bytes = wo ? wo->chunk_bytes : 0;
   info.residual_rows = check_residual_norm(errors, layer, location, of_layer);
@@ -191,7 +191,7 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
 
 // The tensors of a layer that reads another one's keys and values; what it shares is joined later.
 void check_reader_tensors(ErrorList& errors, hid_t layer, const std::string& location,
-                          const StructureReading& reading, SourceFiles* sources, LayerInfo& info) {
+                          const StructureReading& reading, LayerInfo& info) {
   for (const char* name : {"k", "v", "q_repeat", "k_repeat"}) {
     if (!hdf5::has_link(layer, name)) continue;
     add(errors, join(location, name),
@@ -204,14 +204,14 @@ void check_reader_tensors(ErrorList& errors, hid_t layer, const std::string& loc
         *info.kv_layer);
   }
   const auto shape = [&](const char* name, const char* layout) {
-    return tensor_shape(errors, layer, join(location, name), name, layout, sources);
+    return tensor_shape(errors, layer, join(location, name), name, layout);
   };
   const auto q = shape("q", "[Hq, Nq, d]");
   std::optional<TensorShape> out, wo_v_l1;
   if (hdf5::has_link(layer, "out")) out = shape("out", "[Hq, No, dv]");
   if (hdf5::has_link(layer, "wo_v_l1")) wo_v_l1 = shape("wo_v_l1", "[Hq, n, 1]");
   const LayerTensors of_layer{q, std::nullopt, out};
-  const auto wo = check_wo(errors, layer, location, of_layer, sources);
+  const auto wo = check_wo(errors, layer, location, of_layer);
   info.residual_rows = check_residual_norm(errors, layer, location, of_layer);
   if (!q) return;
   check_members(errors, layer, location, q->heads, info);
@@ -292,7 +292,6 @@ struct Model {
   SharedRope rope;  // of the root
   int format_version;
   const StructureReading& reading;
-  SourceFiles* sources;
 };
 
 std::optional<LayerInfo> check_layer(ErrorList& errors, hid_t layers, const std::string& location,
@@ -320,7 +319,7 @@ std::optional<LayerInfo> check_layer(ErrorList& errors, hid_t layers, const std:
         attributes.integer("kv_layer", 0, std::numeric_limits<int>::max()).value_or(0));
   }
   const auto check_tensors = info.kv_layer ? check_reader_tensors : check_layer_tensors;
-  check_tensors(errors, layer.get(), layer_location, model.reading, model.sources, info);
+  check_tensors(errors, layer.get(), layer_location, model.reading, info);
   require_version(errors, layer.get(), layer_location, model.format_version);
   const bool own_rope = hdf5::has_link(layer.get(), "rope");
   info.rope = own_rope ? check_rope(errors, layer.get(), layer_location) : model.rope;
@@ -440,22 +439,14 @@ void refuse_inflated(ErrorList& errors, const DumpInfo& info, double stored) {
       bytes / 0x1p20, stored / 0x1p20);
 }
 
-// Of the file, and of those that its virtual datasets take elements from.
-double stored_bytes(const DumpFile& file) {
-  hsize_t bytes = 0;
-  hdf5::check(H5Fget_filesize(file.id, &bytes));
-  const std::int64_t of_sources = file.sources == nullptr ? 0 : file.sources->bytes();
-  return static_cast<double>(bytes) + static_cast<double>(of_sources);
-}
-
-DumpInfo checked(ErrorList& errors, const DumpFile& file, const std::string& path,
+DumpInfo checked(ErrorList& errors, hid_t file, const std::string& path,
                  const StructureReading& reading) {
   DumpInfo info;
   info.path = path;
-  const hdf5::Handle root = hdf5::open_group(file.id, "/");
+  const hdf5::Handle root = hdf5::open_group(file, "/");
   check_root(errors, root.get(), info);
   const Model model{info.n_layers, check_rope(errors, root.get(), "/"), info.format_version,
-                    reading, file.sources};
+                    reading};
   if (!is_group(errors, root.get(), "/sequences", "sequences")) return info;
   const hdf5::Handle sequences = hdf5::open_group(root.get(), "sequences");
   hdf5::limit_metadata(sequences.get());
@@ -467,14 +458,15 @@ DumpInfo checked(ErrorList& errors, const DumpFile& file, const std::string& pat
     info.sequences.push_back(check_sequence(errors, sequences.get(), name, model));
   }
   if (info.sequences.empty()) add(errors, "/sequences", "contains no sequence");
-  refuse_inflated(errors, info, stored_bytes(file));
+  hsize_t stored = 0;
+  hdf5::check(H5Fget_filesize(file, &stored));
+  refuse_inflated(errors, info, static_cast<double>(stored));
   return info;
 }
 
 }  // namespace
 
-DumpInfo read_structure(const DumpFile& file, const std::string& path,
-                        const StructureReading& reading) {
+DumpInfo read_structure(hid_t file, const std::string& path, const StructureReading& reading) {
   ErrorList errors(path);
   DumpInfo info;
   try {

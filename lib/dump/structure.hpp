@@ -7,7 +7,6 @@
 #include "dump/dump.hpp"
 #include "hdf5/first_reading.hpp"
 #include "hdf5/hdf5.hpp"
-#include "hdf5/source_files.hpp"
 #include "system/memory_limit.hpp"
 
 namespace kvbench {
@@ -21,8 +20,7 @@ struct StructureReading {
 
 // What the file holds. Throws one InputError with every error of its structure, each
 // "FILE: /place: what; remedy".
-DumpInfo read_structure(const DumpFile& file, const std::string& path,
-                        const StructureReading& reading);
+DumpInfo read_structure(hid_t file, const std::string& path, const StructureReading& reading);
 
 std::string layer_path(const std::string& sequence, int layer);
 

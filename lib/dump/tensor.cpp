@@ -89,11 +89,11 @@ std::variant<StoredType, std::string> stored_type(hid_t dataset) {
               : std::string("non-floating-point elements");
 }
 
-Tensor::Tensor(const DumpFile& file, const std::string& dataset_path, std::string location,
-               Index row_token, const char* row_name)
+Tensor::Tensor(hid_t file, const std::string& dataset_path, std::string location, Index row_token,
+               const char* row_name)
     : location_(std::move(location)), row_token_(row_token), row_name_(row_name) {
   try {
-    hdf5::Handle dataset = open_for_reading(file.id, dataset_path, file.elements());
+    hdf5::Handle dataset = open_for_reading(file, dataset_path);
     const auto dims = hdf5::extent(hdf5::Handle(H5Dget_space(dataset.get())).get());
     const auto stored = stored_type(dataset.get());
     if (dims.size() != 3 || !std::holds_alternative<StoredType>(stored)) {
@@ -106,11 +106,7 @@ Tensor::Tensor(const DumpFile& file, const std::string& dataset_path, std::strin
     slab_rows_ = static_cast<Index>(std::max<std::uint64_t>(1, kSlabBytes / row_bytes));
     const auto of_chunk = static_cast<Index>(chunk_rows(dataset.get()));
     if (of_chunk > 0 && slab_rows_ > of_chunk) slab_rows_ -= slab_rows_ % of_chunk;
-    if (file.elements() == hdf5::Elements::kOwnOrMapped && hdf5::is_virtual(dataset.get())) {
-      elements_.emplace<MappedElements>(dataset.get(), *file.sources);
-    } else {
-      elements_.emplace<StoredElements>(std::move(dataset));
-    }
+    elements_.emplace(std::move(dataset));
   } catch (const hdf5::Error& error) {
     throw InputError(location_ + ": " + cannot_open(error));
   }
@@ -119,11 +115,7 @@ Tensor::Tensor(const DumpFile& file, const std::string& dataset_path, std::strin
 void Tensor::read_rows(Index head, Index row, Index count, std::byte* out) const {
   const Block wanted{{static_cast<hsize_t>(head), static_cast<hsize_t>(row), 0},
                      {1, static_cast<hsize_t>(count), static_cast<hsize_t>(columns())}};
-  if (const auto* mapped = std::get_if<MappedElements>(&elements_)) {
-    mapped->read(wanted, out);
-  } else {
-    std::get<StoredElements>(elements_).read(wanted, out);
-  }
+  elements_->read(wanted, out);
 }
 
 void Tensor::refuse_unreadable(Index head, Index row, Index count,

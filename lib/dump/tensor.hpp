@@ -12,7 +12,6 @@
 
 #include "hdf5/element_type.hpp"
 #include "hdf5/hdf5.hpp"
-#include "hdf5/mapped_elements.hpp"
 #include "hdf5/stored_elements.hpp"
 #include "numerics/matrix_view.hpp"
 
@@ -32,8 +31,8 @@ class Tensor {
   // `place`: "FILE: /path/of/dataset", for messages. `row_token`: the token that row 0 belongs to;
   // `row_name`: what messages call a row.
   // The dataset must have passed the structure check: rank 3, known element type.
-  Tensor(const DumpFile& file, const std::string& dataset_path, std::string location,
-         Index row_token, const char* row_name = "token");
+  Tensor(hid_t file, const std::string& dataset_path, std::string location, Index row_token,
+         const char* row_name = "token");
 
   Index heads() const { return dims_[0]; }
   Index rows() const { return dims_[1]; }
@@ -59,7 +58,7 @@ class Tensor {
   std::string location_;
   Index row_token_;
   const char* row_name_;
-  std::variant<std::monostate, StoredElements, MappedElements> elements_;
+  std::optional<StoredElements> elements_;
   std::array<Index, 3> dims_{};
   StoredType stored_;
   Index slab_rows_ = 1;

@@ -48,14 +48,12 @@ void check_sizes(ErrorList& errors, const std::string& place, hid_t dataset,
 std::string TensorShape::text() const { return fmt::format("[{}, {}, {}]", heads, rows, columns); }
 
 std::optional<TensorShape> tensor_shape(ErrorList& errors, hid_t layer, const std::string& place,
-                                        const std::string& name, const char* layout,
-                                        SourceFiles* sources) {
+                                        const std::string& name, const char* layout) {
   if (!hdf5::has_link(layer, name)) {
     add(errors, place, "dataset is missing; a layer has q, k and v");
     return std::nullopt;
   }
-  const DumpFile file{layer, sources};
-  const hdf5::Handle dataset = dataset_of(errors, layer, place, name, file.elements());
+  const hdf5::Handle dataset = dataset_of(errors, layer, place, name);
   if (!dataset) return std::nullopt;
   try {
     const hdf5::Handle space(H5Dget_space(dataset.get()));
@@ -69,14 +67,9 @@ std::optional<TensorShape> tensor_shape(ErrorList& errors, hid_t layer, const st
     check_type(errors, place, stored);
     check_sizes(errors, place, dataset.get(), dims);
     if (errors.count() > before) return std::nullopt;
-    const bool mapped = sources != nullptr && hdf5::is_virtual(dataset.get());
-    const std::uint64_t chunks =
-        mapped ? MappedElements(dataset.get(), *sources).chunk_bytes() : chunk_bytes(dataset.get());
     return TensorShape{static_cast<Index>(dims[0]), static_cast<Index>(dims[1]),
-                       static_cast<Index>(dims[2]), std::get<StoredType>(stored), chunks};
-  } catch (const hdf5::OutsideError& error) {
-    add_outside(errors, place, error);
-    return std::nullopt;
+                       static_cast<Index>(dims[2]), std::get<StoredType>(stored),
+                       chunk_bytes(dataset.get())};
   } catch (const hdf5::Error& error) {
     add(errors, place, "{}", cannot_open(error));
     return std::nullopt;

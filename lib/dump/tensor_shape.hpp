@@ -22,9 +22,8 @@ struct TensorShape {
 };
 
 // Of the dataset `name` of a layer; nullopt, with the errors, where it is not a tensor. `place`:
-// its own; `layout`: what its shape should be; `sources`: as of DumpFile.
+// its own; `layout`: what its shape should be.
 std::optional<TensorShape> tensor_shape(ErrorList& errors, hid_t layer, const std::string& place,
-                                        const std::string& name, const char* layout,
-                                        SourceFiles* sources);
+                                        const std::string& name, const char* layout);
 
 }  // namespace kvbench

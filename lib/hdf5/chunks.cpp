@@ -117,17 +117,9 @@ std::optional<std::string> missing_filter(hid_t dataset, const std::vector<Filte
   return std::nullopt;
 }
 
-std::optional<FilterKind> decoded_here(const Filter& filter) {
-  switch (filter.id) {
-    case H5Z_FILTER_DEFLATE:
-      return FilterKind::kGzip;
-    case H5Z_FILTER_SHUFFLE:
-      return FilterKind::kShuffle;
-    case H5Z_FILTER_FLETCHER32:
-      return FilterKind::kChecksum;
-    default:
-      return std::nullopt;
-  }
+bool is_known(const Filter& filter) {
+  return filter.id == H5Z_FILTER_DEFLATE || filter.id == H5Z_FILTER_SHUFFLE ||
+         filter.id == H5Z_FILTER_FLETCHER32;
 }
 
 // Why chunks are not decoded though the library could: what comes out is for the chunk itself to
@@ -145,7 +137,7 @@ std::optional<std::string> refused_filters(const std::vector<Filter>& filters) {
     if (filter.id == H5Z_FILTER_SHUFFLE && filter.value == 0) {
       return "was shuffled by elements of no size; the file is damaged, copy or make it again";
     }
-    if (decoded_here(filter)) continue;
+    if (is_known(filter)) continue;
     if (filter.id < H5Z_FILTER_RESERVED) {  // one of HDF5's own
       return fmt::format("is compressed with {}; {}", filter.name, kRemedy);
     }
@@ -206,12 +198,16 @@ Sizes sizes_of(const std::vector<std::uint64_t>& dims) {
 }
 
 std::uint64_t chunk_bytes(hid_t dataset) {
-  const auto chunk = chunk_of(dataset, properties_of(dataset));
+  const hdf5::Handle properties = properties_of(dataset);
+  const auto chunk = chunk_of(dataset, properties);
   if (!chunk) return 0;
   const hdf5::Handle space(H5Dget_space(dataset));
   const Sizes dims = sizes_of(hdf5::extent(space.get()));
-  // Its bytes as stored, and as filters make them, which double a buffer until they fit.
-  return cache_bytes(*chunk, dims) + 2 * chunk->bytes;
+  const bool is_filtered = H5Pget_nfilters(properties.get()) > 0;
+  // Its bytes as stored, and as filters make them. gzip doubles a buffer until they fit, and the
+  // cache keeps buffers at that size.
+  return is_filtered ? 2 * cache_bytes(*chunk, dims) + 4 * chunk->bytes
+                     : cache_bytes(*chunk, dims) + 2 * chunk->bytes;
 }
 
 std::optional<std::string> unreadable_storage(hid_t dataset) {
@@ -258,36 +254,13 @@ std::optional<std::string> unreadable_storage(hid_t dataset) {
       fmt::join(chunk->dims, ", "), all / 0x1p20, std::min<std::uint64_t>(dims[1], 1024), dims[2]);
 }
 
-std::optional<FilteredChunks> filtered_chunks(hid_t dataset) {
-  const hdf5::Handle properties = properties_of(dataset);
-  const auto chunk = chunk_of(dataset, properties);
-  if (!chunk) return std::nullopt;
-  const auto filters = filters_of(properties);
-  if (const auto refused = refused_filters(filters)) throw hdf5::Error(*refused);
-  FilteredChunks out;
-  for (const Filter& filter : filters) {
-    const auto kind = decoded_here(filter);
-    if (!kind) return std::nullopt;
-    out.filters.push_back({*kind, filter.value});
-  }
-  if (out.filters.empty()) return std::nullopt;
-  unsigned options = 0;
-  hdf5::check(H5Pget_chunk_opts(properties.get(), &options));
-  const hdf5::Handle space(H5Dget_space(dataset));
-  out.size = chunk->dims;
-  out.bytes = chunk->bytes;
-  out.edges_whole = (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS) != 0;
-  out.kept_bytes = cache_bytes(*chunk, sizes_of(hdf5::extent(space.get())));
-  return out;
-}
-
 std::uint64_t chunk_rows(hid_t dataset) {
   const auto chunk = chunk_of(dataset, properties_of(dataset));
   return chunk ? chunk->dims[1] : 0;
 }
 
-hdf5::Handle open_for_reading(hid_t parent, const std::string& name, hdf5::Elements elements) {
-  hdf5::Handle dataset = hdf5::open_dataset(parent, name, 0, elements);
+hdf5::Handle open_for_reading(hid_t parent, const std::string& name) {
+  hdf5::Handle dataset = hdf5::open_dataset(parent, name);
   const auto chunk = chunk_of(dataset.get(), properties_of(dataset.get()));
   if (!chunk) return dataset;
   const hdf5::Handle space(H5Dget_space(dataset.get()));

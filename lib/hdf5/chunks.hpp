@@ -7,26 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "hdf5/chunk_filters.hpp"
 #include "hdf5/hdf5.hpp"
 
 namespace kvbench {
 
 // Sizes of at most three dimensions, with leading ones of 1 where there are fewer.
 using Sizes = std::array<hsize_t, 3>;
-
-// Chunks to which filters were applied that are undone here.
-struct FilteredChunks {
-  Sizes size{};           // of a chunk, those at the edges of the dataset included
-  std::size_t bytes = 0;  // of a chunk's elements
-  std::vector<ChunkFilter> filters;
-  bool edges_whole = false;      // no filter was applied to chunks that reach beyond the dataset
-  std::uint64_t kept_bytes = 0;  // of decoded chunks, so that reading in order decodes none twice
-};
-
-// nullopt for a dataset whose elements the library reads: without filters, or with ones that it was
-// given beside its own. Throws hdf5::Error for filters that are refused.
-std::optional<FilteredChunks> filtered_chunks(hid_t dataset);
 
 // What is held to read a tensor, in bytes: chunks that are kept, and one while that is decoded. 0
 // for other layouts than chunks.
@@ -43,7 +29,6 @@ std::optional<std::string> unreadable_storage(hid_t dataset);
 Sizes sizes_of(const std::vector<std::uint64_t>& dims);
 
 // Opens a tensor with the chunk cache that reading it head by head needs.
-hdf5::Handle open_for_reading(hid_t parent, const std::string& name,
-                              hdf5::Elements elements = hdf5::Elements::kOwn);
+hdf5::Handle open_for_reading(hid_t parent, const std::string& name);
 
 }  // namespace kvbench

@@ -28,14 +28,17 @@ namespace {
 
 constexpr rlim_t kMemory = rlim_t{256} << 20;
 constexpr rlim_t kFewFiles = 16;
-constexpr time_t kStepSeconds = 1;  // of processor time
-constexpr int kSilentSeconds = 60;  // without a sign of life
-constexpr time_t kSignOfLife = 1;   // seconds between two of them
-constexpr int kNoMemory = 2;        // the child's exit code
+constexpr time_t kStepSeconds = 1;                                  // of processor time
+constexpr std::uint64_t kMemoryOfSecond = std::uint64_t{16} << 20;  // of further memory
+constexpr int kSilentSeconds = 60;                                  // without a sign of life
+constexpr time_t kSignOfLife = 1;                                   // seconds between two of them
+constexpr int kNoMemory = 2;                                        // the child's exit code
 
-// What the child says, each ended by a zero byte: nothing (it lives), kDone, or a message.
+// What the child says, each ended by a zero byte: nothing (it lives), kDone, a message or an
+// answer.
 constexpr std::string_view kDone = "done";
 constexpr std::string_view kMessage = "message ";
+constexpr std::string_view kAnswer = "answer ";
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;
@@ -93,11 +96,12 @@ time_t now_seconds() {
 // The child's end of the pipe.
 class Report {
  public:
-  explicit Report(int pipe) : pipe_(pipe), said_(now_seconds()) {}
+  Report(int pipe, time_t step_seconds)
+      : pipe_(pipe), step_seconds_(step_seconds), said_(now_seconds()) {}
 
   // Gives the next step its time; says now and then that this process lives.
   void step() {
-    const itimerval time{.it_interval = {}, .it_value = {.tv_sec = kStepSeconds, .tv_usec = 0}};
+    const itimerval time{.it_interval = {}, .it_value = {.tv_sec = step_seconds_, .tv_usec = 0}};
     setitimer(ITIMER_PROF, &time, nullptr);
     if (now_seconds() - said_ < kSignOfLife) return;
     said_ = now_seconds();
@@ -111,19 +115,22 @@ class Report {
 
  private:
   int pipe_;
+  time_t step_seconds_;
   time_t said_;
 };
 
-[[noreturn]] void run_child(int pipe, rlim_t memory, rlim_t files,
-                            const std::function<void(const Step&)>& read) {
+[[noreturn]] void run_child(int pipe, rlim_t memory, rlim_t files, time_t step_seconds,
+                            const std::function<std::vector<std::string>(const Step&)>& read) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   own_signals();
   limit_process(memory, files);
   hdf5::renew_lock_after_fork();
-  Report report(pipe);
+  Report report(pipe, step_seconds);
   try {
     report.step();
-    read([&] { report.step(); });
+    for (const std::string& answer : read([&] { report.step(); })) {
+      report.say(std::string(kAnswer) + answer);
+    }
   } catch (const InputError& error) {
     for (const std::string& message : error.messages()) {
       report.say(std::string(kMessage) + message);
@@ -139,6 +146,7 @@ class Report {
 // What came from a child until it ended or fell silent.
 struct Heard {
   std::vector<std::string> messages;
+  std::vector<std::string> answers;
   bool done = false;
   bool silent = false;
 };
@@ -150,6 +158,7 @@ void take_records(std::string& text, Heard& heard) {
     const std::string_view record = std::string_view(text).substr(start, end - start);
     if (record == kDone) heard.done = true;
     if (record.starts_with(kMessage)) heard.messages.emplace_back(record.substr(kMessage.size()));
+    if (record.starts_with(kAnswer)) heard.answers.emplace_back(record.substr(kAnswer.size()));
   }
   text.erase(0, start);
 }
@@ -185,38 +194,42 @@ int status_of(pid_t child) {
 }
 
 // Why there was no end to what the child had to say.
-std::string failure(const Heard& heard, int status) {
+std::string failure(const Heard& heard, int status, time_t step_seconds, rlim_t memory) {
   if (heard.silent) return fmt::format("did not answer for {} s", kSilentSeconds);
   if (status == -1) return "ended early";
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPROF) {
-    return fmt::format("did not come to an end within {} s of processor time", kStepSeconds);
+    return fmt::format("did not come to an end within {} s of processor time", step_seconds);
   }
   if (WIFSIGNALED(status)) {
     return fmt::format("crashed (signal {}, {})", WTERMSIG(status), strsignal(WTERMSIG(status)));
   }
   if (WEXITSTATUS(status) == kNoMemory) {
-    return fmt::format("takes more than {} MiB of memory", kMemory >> 20);
+    return fmt::format("takes more than {} MiB of memory", memory >> 20);
   }
   return fmt::format("ended with exit code {}", WEXITSTATUS(status));
 }
 
 }  // namespace
 
-void read_in_child(const std::string& path, const std::function<void(const Step&)>& read,
-                   std::size_t further_files, const std::string& remedy) {
+std::vector<std::string> read_in_child(
+    const std::string& path, const std::function<std::vector<std::string>(const Step&)>& read,
+    const FirstReading& reading) {
   const hdf5::Session session;
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw IoError(system_error(path, "be read: no pipe"));
   const UniqueFd from_child(ends[0]);
   UniqueFd to_parent(ends[1]);
-  const rlim_t memory = address_space() + kMemory;
+  const rlim_t memory = kMemory + reading.further_memory;
+  const auto step_seconds =
+      static_cast<time_t>(kStepSeconds + reading.further_memory / kMemoryOfSecond);
+  const rlim_t space = address_space() + memory;
   // The pipe's end was opened last and so is about the highest there is.
-  const rlim_t files = static_cast<rlim_t>(to_parent.get()) + 1 + kFewFiles + further_files;
+  const rlim_t files = static_cast<rlim_t>(to_parent.get()) + 1 + kFewFiles;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of this program runs in the child
   const pid_t child = fork();
-  if (child == 0) run_child(to_parent.get(), memory, files, read);
+  if (child == 0) run_child(to_parent.get(), space, files, step_seconds, read);
   const int fork_error = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (child < 0) {
@@ -228,9 +241,10 @@ void read_in_child(const std::string& path, const std::function<void(const Step&
   if (heard.silent) kill(child, SIGKILL);
   const int status = status_of(child);
   if (!heard.messages.empty()) throw InputError(heard.messages);
-  if (heard.done) return;
-  throw InputError(fmt::format("{}: reading its structure {}; HDF5 does so on damaged files, {}",
-                               path, failure(heard, status), remedy));
+  if (heard.done) return heard.answers;
+  throw FirstReadingError(
+      fmt::format("{}: reading its {} {}; HDF5 does so on damaged files, {}", path, reading.what,
+                  failure(heard, status, step_seconds, memory), reading.remedy));
 }
 
 }  // namespace kvbench

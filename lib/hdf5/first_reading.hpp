@@ -1,9 +1,12 @@
 // The first reading of a file, in a process of its own.
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
+
+#include "system/error.hpp"
 
 namespace kvbench {
 
@@ -17,17 +20,30 @@ namespace kvbench {
 // uses HDF5 from other threads without that lock must not do so meanwhile.
 //
 // Limits of the child: 256 MiB of memory beyond what this process has (not under sanitizers, which
-// take address space of their own), 1 s of processor time from one step to the next, 60 s without a
-// step, few open files (`further_files` more) and none written, no core file.
+// take address space of their own), 1 s of processor time from one step to the next, and 1 s more
+// for each 16 MiB of `further_memory`; 60 s without a step, few open files and none written, no
+// core file.
 using Step = std::function<void()>;
 
-// Calls read(step) in the child; `read` calls step() before each object that it reads. Throws
-// InputError: with the messages of the InputError that `read` threw there, or that the child died
-// or was given up, with `path`, the reason and `remedy`. Any other exception of `read` is left for
-// the caller to meet when it reads the file itself. Throws IoError where the system gives no
-// process.
-void read_in_child(const std::string& path, const std::function<void(const Step&)>& read,
-                   std::size_t further_files = 0,
-                   const std::string& remedy = "copy or make it again");
+// A child that died or was given up: this process must not read the file.
+class FirstReadingError : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+struct FirstReading {
+  const char* what = "structure";                // is read, for messages
+  const char* remedy = "copy or make it again";  // ends messages
+  std::uint64_t further_memory = 0;              // bytes that the child may take besides
+};
+
+// Calls read(step) in the child; `read` calls step() before each object that it reads. Returns what
+// `read` returns there, texts without a byte of value 0. Throws InputError: with the messages of
+// the InputError that `read` threw there, or that the child died or was given up, with `path`, the
+// reason and the remedy. Any other exception of `read` is left for the caller to meet when it reads
+// the file itself; nothing is returned then. Throws IoError where the system gives no process.
+std::vector<std::string> read_in_child(
+    const std::string& path, const std::function<std::vector<std::string>(const Step&)>& read,
+    const FirstReading& reading = {});
 
 }  // namespace kvbench

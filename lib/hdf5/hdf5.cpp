@@ -11,8 +11,6 @@
 #include <limits>
 #include <new>
 
-#include "hdf5/global_heap.hpp"
-
 namespace kvbench::hdf5 {
 namespace {
 
@@ -24,6 +22,8 @@ constexpr hsize_t kLargestAttribute = 1 << 20;
 constexpr double kReadWholeFirst = 0.75;
 // Bytes of a file that a link takes at least, of a compact group.
 constexpr std::uint64_t kLeastLink = 16;
+// The end of a message on what is in another file.
+constexpr const char* kCopy = "; all data must lie in the file itself, copy them into it";
 
 Handle open_attribute(hid_t object, const std::string& name) {
   return Handle(H5Aopen(object, name.c_str(), H5P_DEFAULT));
@@ -48,11 +48,27 @@ std::vector<T> read_values(const Handle& attribute, hid_t memory_type) {
   return values;
 }
 
+std::vector<std::string> read_variable_strings(const Handle& attribute, const Handle& type,
+                                               std::size_t points) {
+  std::vector<char*> read(points, nullptr);
+  check(H5Aread(attribute.get(), type.get(), read.data()));
+  std::vector<std::string> texts(points);
+  hsize_t bytes = 0;
+  for (std::size_t i = 0; i < points; ++i) {
+    if (read[i] != nullptr) texts[i] = read[i];
+    bytes += texts[i].size();
+  }
+  const Handle space(H5Aget_space(attribute.get()));
+  check(H5Dvlen_reclaim(type.get(), space.get(), H5P_DEFAULT, read.data()));
+  if (bytes > kLargestAttribute) throw Error("attribute is larger than 1 MiB");
+  return texts;
+}
+
 std::vector<std::string> read_strings(const Handle& attribute, const Handle& type) {
   const std::size_t points = count(attribute);
   if (points == 0) return {};
   if (H5Tis_variable_str(type.get()) > 0) {
-    return read_heap_texts(attribute.get(), points, kLargestAttribute);
+    return read_variable_strings(attribute, type, points);
   }
   const std::size_t size = H5Tget_size(type.get());
   std::vector<char> bytes(points * size);
@@ -123,37 +139,25 @@ hid_t dataset_access() {
 
 // Throws for what a call with such properties refused.
 void check_within_file() {
-  if (met_external_link) throw OutsideError("leads to another file by an external link");
+  if (met_external_link)
+    throw OutsideError(std::string("leads to another file by an external link") + kCopy);
 }
 
-// With a mapping of unlimited size the library opens files in order to tell the dataset's.
-void check_fixed_mappings(const Handle& properties) {
-  std::size_t count = 0;
-  check(H5Pget_virtual_count(properties.get(), &count));
-  for (std::size_t i = 0; i < count; ++i) {
-    const Handle space(H5Pget_virtual_vspace(properties.get(), i));
-    if (H5Sget_select_type(space.get()) == H5S_SEL_HYPERSLABS &&
-        H5Sget_select_npoints(space.get()) < 0) {
-      throw OutsideError("is a virtual dataset of unlimited size; map blocks of fixed size");
-    }
-  }
-}
-
-void check_elements(const Handle& dataset, Elements allowed) {
+void check_elements(const Handle& dataset) {
   const Handle properties(H5Dget_create_plist(dataset.get()));
   if (H5Pget_layout(properties.get()) == H5D_VIRTUAL) {
-    if (allowed == Elements::kOwnOrMapped) return check_fixed_mappings(properties);
     throw OutsideError(
-        "is a virtual dataset, made of elements of other datasets (--allow-virtual reads tensors "
-        "made of files in the dump's folder)");
+        "is a virtual dataset, made of elements of other files; store them in the dump itself, "
+        "with "
+        "those files in place, e.g. h5repack -l CONTI OLD NEW");
   }
   const int files = H5Pget_external_count(properties.get());
   if (files < 0) throw Error(last_error());
   if (files == 0) return;
   std::string file(4096, '\0');
   check(H5Pget_external(properties.get(), 0, file.size() - 1, file.data(), nullptr, nullptr));
-  throw OutsideError(
-      fmt::format("has its elements in another file, '{}' (external storage)", file.c_str()));
+  throw OutsideError(fmt::format("has its elements in another file, '{}' (external storage){}",
+                                 file.c_str(), kCopy));
 }
 
 // The library's description in one line: "file write failed: time = .., errno = 28, error message =
@@ -282,8 +286,7 @@ Handle open_group(hid_t parent, const std::string& name) {
   return Handle(id);
 }
 
-Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_bytes,
-                    Elements elements) {
+Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_bytes) {
   Handle cached;
   if (cache_bytes > 0) {
     cached = Handle(H5Pcopy(dataset_access()));
@@ -293,13 +296,8 @@ Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_byt
   const hid_t id = H5Dopen2(parent, name.c_str(), access);
   check_within_file();
   Handle dataset(id);
-  check_elements(dataset, elements);
+  check_elements(dataset);
   return dataset;
-}
-
-bool is_virtual(hid_t dataset) {
-  const Handle properties(H5Dget_create_plist(dataset));
-  return H5Pget_layout(properties.get()) == H5D_VIRTUAL;
 }
 
 Handle create_group(hid_t parent, const std::string& name) {

@@ -22,7 +22,7 @@ class Error : public std::runtime_error {
 
 // What would be read from outside of the file: behind an external link, in external storage,
 // through a virtual dataset. These may lead to any file, to a pipe that blocks, or to themselves;
-// none is followed by the library (of virtual datasets mapped_elements.hpp reads what is allowed).
+// none is followed.
 class OutsideError : public Error {
  public:
   using Error::Error;
@@ -105,15 +105,11 @@ bool has_link(hid_t parent, const std::string& name);
 // only one.
 bool is_only_name(hid_t parent, const std::string& name);
 // These throw OutsideError for what leads to another file, by an external link or a soft link
-// through one; open_dataset also for a dataset whose elements are not its own, or not its own nor
-// mapped.
+// through one; open_dataset also for a dataset whose elements are not its own.
 Handle open_object(hid_t parent, const std::string& name);
 Handle open_group(hid_t parent, const std::string& name);
 // `cache_bytes`: of its chunk cache; 0: the library's own choice.
-enum class Elements { kOwn, kOwnOrMapped };
-Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_bytes = 0,
-                    Elements elements = Elements::kOwn);
-bool is_virtual(hid_t dataset);
+Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_bytes = 0);
 Handle create_group(hid_t parent, const std::string& name);
 // Names of the links in a group, ascending; in one pass, whatever the group's layout. Throws where
 // two are the same, as only damage makes them: the library would open one of them for both.

@@ -10,12 +10,6 @@
 #include "system/spelling.hpp"
 
 namespace kvbench {
-namespace {
-
-constexpr const char* kOutside = "{}; all data must lie in the file itself, copy them into it";
-
-}  // namespace
-
 std::string join(const std::string& group, const std::string& name) {
   return group == "/" ? group + name : group + "/" + name;
 }
@@ -50,7 +44,7 @@ std::string unreadable_structure(const hdf5::Error& error) {
 }
 
 void add_outside(ErrorList& errors, const std::string& place, const hdf5::OutsideError& error) {
-  add(errors, place, kOutside, error.what());
+  add(errors, place, "{}", error.what());
 }
 
 void refuse_unknown(ErrorList& errors, const std::string& place, const char* what,
@@ -96,10 +90,10 @@ bool is_own_group(ErrorList& errors, hid_t parent, const std::string& place,
 }
 
 hdf5::Handle dataset_of(ErrorList& errors, hid_t parent, const std::string& place,
-                        const std::string& name, hdf5::Elements elements) {
+                        const std::string& name) {
   try {
     try {
-      return hdf5::open_dataset(parent, name, 0, elements);
+      return hdf5::open_dataset(parent, name);
     } catch (const hdf5::OutsideError&) {
       throw;
     } catch (const hdf5::Error&) {

@@ -33,10 +33,10 @@ bool is_group(ErrorList& errors, hid_t parent, const std::string& place, const s
 bool is_own_group(ErrorList& errors, hid_t parent, const std::string& place,
                   const std::string& name);
 
-// The dataset `name` below `parent`; none, and an error, where it is not one of this file, or its
-// elements are not as `elements` allows.
+// The dataset `name` below `parent`; none, and an error, where it or its elements are not of this
+// file.
 hdf5::Handle dataset_of(ErrorList& errors, hid_t parent, const std::string& place,
-                        const std::string& name, hdf5::Elements elements = hdf5::Elements::kOwn);
+                        const std::string& name);
 
 // The same of a dataset that is read whole; an error, too, where its elements cannot be.
 hdf5::Handle small_dataset_of(ErrorList& errors, hid_t parent, const std::string& place,

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "json/nesting.hpp"
 #include "system/error.hpp"
 #include "system/shortened.hpp"
 
@@ -17,8 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-// Bytes that a document takes (json_bytes); 100,000 entries of three parameters take 90 million.
-constexpr std::size_t kMostMemory = std::size_t{128} << 20;
 // Builds the document as the parser walks through the text. The parser does not recurse, so nesting
 // costs nothing until it is refused here.
 class Builder : public nlohmann::json_sax<json> {
@@ -30,34 +27,17 @@ class Builder : public nlohmann::json_sax<json> {
   bool number_integer(number_integer_t value) override { return add(value); }
   bool number_unsigned(number_unsigned_t value) override { return add(value); }
   bool number_float(number_float_t value, const string_t&) override { return add(value); }
-  bool string(string_t& value) override {
-    memory_ += json_bytes::kText + value.size();
-    return add(std::move(value));
-  }
+  bool string(string_t& value) override { return add(std::move(value)); }
   bool binary(binary_t&) override { return false; }
 
-  bool start_object(std::size_t) override {
-    memory_ += json_bytes::kObject;
-    return open(json::object());
-  }
-  bool start_array(std::size_t) override {
-    memory_ += json_bytes::kList;
-    return open(json::array());
-  }
+  bool start_object(std::size_t) override { return open(json::object()); }
+  bool start_array(std::size_t) override { return open(json::array()); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
 
   bool key(string_t& name) override {
     Level& level = open_.back();
     level.key = name;
-    memory_ += json_bytes::kName + name.size();
-    if (level.members++ == kMostNames) {
-      errors_.add(place_ + pointer(),
-                  fmt::format("is not read: its object has {} members before it, more than any of "
-                              "such a file",
-                              kMostNames));
-      return false;
-    }
     level.repeated = !level.keys.insert(name).second;
     if (level.repeated) {
       errors_.add(place_ + pointer(), "this key is given twice in one object; keep one of them");
@@ -82,7 +62,6 @@ class Builder : public nlohmann::json_sax<json> {
     std::string key;
     std::set<std::string> keys;
     bool repeated = false;
-    std::size_t members = 0;  // repeated ones, too
   };
 
   std::string pointer() const {
@@ -95,13 +74,6 @@ class Builder : public nlohmann::json_sax<json> {
   }
 
   bool add(json value) {
-    memory_ += json_bytes::kValue;
-    if (memory_ > kMostMemory) {
-      errors_.add(place_, fmt::format("takes more than {} MiB of memory; a sweep file gives ranges "
-                                      "as axes",
-                                      kMostMemory >> 20));
-      return false;
-    }
     if (open_.empty()) {
       document_ = std::move(value);
       return true;
@@ -122,7 +94,7 @@ class Builder : public nlohmann::json_sax<json> {
                               kDeepestNesting));
       return false;
     }
-    open_.push_back({std::move(value), "", {}, false, 0});
+    open_.push_back({std::move(value), "", {}, false});
     return true;
   }
 
@@ -135,7 +107,6 @@ class Builder : public nlohmann::json_sax<json> {
   std::string place_;
   ErrorList& errors_;
   json document_;
-  std::size_t memory_ = 0;
   std::vector<Level> open_;
   std::optional<std::pair<std::size_t, std::string>> syntax_error_;
 };
@@ -182,41 +153,6 @@ std::optional<std::size_t> trailing_comma(const std::string& text, std::size_t p
   const std::size_t before = text.find_last_not_of(" \t\r\n", position - 2);
   const bool is_comma = position > 1 && before != std::string::npos && text[before] == ',';
   return is_comma ? std::optional(before) : std::nullopt;
-}
-
-// The end of the space and comments that begin at `at`.
-std::size_t end_of_space(const std::string& text, std::size_t at) {
-  while (true) {
-    at = std::min(text.find_first_not_of(" \t\r\n", at), text.size());
-    if (at == text.size() || text[at] != '/') return at;
-    const bool block = text.compare(at, 2, "/*") == 0;
-    const std::size_t end = block ? text.find("*/", at + 2) : text.find('\n', at);
-    at = std::min(end, text.size() - 1) + (block && end != std::string::npos ? 2 : 1);
-  }
-}
-
-// Where the first text or number begins, or space with comments, that is longer than kLongestText;
-// nullopt where none is. A text within a comment is none.
-std::optional<std::size_t> long_text(const std::string& text) {
-  if (text.size() <= kLongestText) return std::nullopt;
-  constexpr std::string_view kSigns = ",:[]{}";
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t start = at;
-    at = end_of_space(text, start);
-    if (at > start) {
-      // Nothing else begins here.
-    } else if (text[at] == '"') {
-      for (++at; at < text.size() && text[at] != '"'; ++at) at += text[at] == '\\' ? 1 : 0;
-      ++at;
-    } else if (kSigns.find(text[at]) != std::string_view::npos) {
-      ++at;
-    } else {
-      at = std::min(text.find_first_of(" \t\r\n,:[]{}\"/", at), text.size());
-    }
-    if (at - start > kLongestText) return start;
-  }
-  return std::nullopt;
 }
 
 constexpr bool kStrict = true;
@@ -295,12 +231,6 @@ json parse_document(const std::string& text, const std::string& file, ErrorList&
   if (const std::size_t at = text.find('\0'); at != std::string::npos) {
     throw InputError(fmt::format("{}:{}: not JSON here: a byte of value 0", file,
                                  line_and_column(text, at + 1)));
-  }
-  if (const auto at = long_text(text)) {
-    throw InputError(
-        fmt::format("{}:{}: a text, a number, or space and comments of more than 1 MiB begin here; "
-                    "such a file has none",
-                    file, line_and_column(text, *at + 1)));
   }
   Builder builder("", errors);
   json::sax_parse(text, &builder, json::input_format_t::json, kStrict, kCommentsAllowed);

@@ -11,61 +11,22 @@ namespace kvbench {
 namespace {
 
 constexpr std::size_t kChunk = std::size_t{1} << 16;
+// Bytes of a line. A header has a sweep of at most 48 MiB (sweep/config.cpp), and its dumps.
 constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
-// Of a header, which has the sweep, and of a record.
-struct Most {
-  std::size_t bytes;   // of its line
-  std::size_t memory;  // once it is read
-};
-// A header has a sweep that was resolved, of at most 48 MiB (sweep/config.cpp), and its dumps.
-constexpr Most kHeader = {kLongestLine, std::size_t{208} << 20};
-constexpr Most kRecord = {std::size_t{16} << 20, kMostRecordMemory};
 
 constexpr const char* kSpace = " \t\r";
 
-Json parse_or_discarded(std::string_view line, const Most& most) {
+Json parse_or_discarded(std::string_view line) {
   Json discarded(Json::value_t::discarded);
   const std::size_t first = line.find_first_not_of(kSpace);
   if (first == std::string_view::npos || line[first] != '{' ||
       line[line.find_last_not_of(kSpace)] != '}' || line.find('\0') != std::string_view::npos ||
-      line.size() > most.bytes) {
-    return discarded;
-  }
-  const JsonExtent extent = extent_of(line);
-  if (extent.levels > kDeepestRecord || extent.names > kMostNames ||
-      extent.longest > kLongestText || extent.memory > most.memory) {
+      nests_deeper(line, kDeepestRecord)) {
     return discarded;
   }
   return Json::parse(line.begin(), line.end(), nullptr, false);
 }
-
-// The runs that wrote to a journal, about a thousand bytes and 30 values for each. A results file
-// may have some more values (read_results.cpp).
-class Runs {
- public:
-  Runs(const std::string& path, const std::string& remedy, std::vector<Json>& runs)
-      : path_(path), remedy_(remedy), runs_(runs) {}
-
-  // Throws InputError where there are more than may be.
-  void add(Json run) {
-    const std::string line = to_line(run);
-    bytes_ += line.size();
-    values_ += extent_of(line).values;
-    runs_.push_back(std::move(run));
-    if (runs_.size() > 10'000 || bytes_ > kRecord.bytes || values_ > 300'000) {
-      throw InputError(
-          path_ + ": has more than 10,000 runs, or more than 16 MiB or 300,000 values of them; " +
-          remedy_);
-    }
-  }
-
- private:
-  const std::string& path_;
-  const std::string& remedy_;
-  std::vector<Json>& runs_;
-  std::size_t bytes_ = 0, values_ = 0;
-};
 
 // Calls `line(text, offset)` for each whole line, without text for one that is longer than any that
 // a run writes; returns the bytes that whole lines take.
@@ -104,10 +65,8 @@ std::int64_t for_each_line(const AppendLog& log,
 void check_header(const Json& header, std::string_view line, const std::string& path,
                   const std::string& remedy) {
   if (!header.is_object() || header.value("kind", Json()) != kJournalKind) {
-    const bool may_be_beyond =
-        header.is_discarded() && (line.data() == nullptr || line.size() > kMostNames);
     throw InputError(path + ": is not a kvbench journal" +
-                     (may_be_beyond ? ", or its header is beyond the limits of one; " : "; ") +
+                     (line.data() == nullptr ? ", or its header is longer than 64 MiB; " : "; ") +
                      remedy);
   }
   const Json version = header.value("schema_version", Json("unknown"));
@@ -131,16 +90,15 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
                          const std::function<void(Json&&)>& take_header) {
   if (!log.is_regular()) throw InputError(path + ": is not a regular file; " + remedy);
   JournalScan scan;
-  Runs runs(path, remedy, scan.provenance);
   scan.whole_size = for_each_line(log, [&](std::string_view text, std::int64_t offset) {
-    Json parsed = parse_or_discarded(text, scan.has_header ? kRecord : kHeader);
+    Json parsed = parse_or_discarded(text);
     if (!scan.has_header) {
       check_header(parsed, text, path, remedy);
       scan.has_header = true;
       scan.header_size = static_cast<std::int64_t>(text.size()) + 1;
       if (const auto first = parsed.find("provenance");
           first != parsed.end() && first->is_array()) {
-        for (const Json& run : *first) runs.add(run);
+        scan.provenance.assign(first->begin(), first->end());
       }
       if (take_header) {
         take_header(std::move(parsed));
@@ -155,7 +113,7 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
     }
     // The first line of a later run carries that run's provenance.
     if (const auto run = parsed.find("run"); run != parsed.end()) {
-      runs.add(std::move(*run));
+      scan.provenance.push_back(std::move(*run));
       parsed.erase("run");
     }
     record(std::move(parsed), {offset, static_cast<std::int64_t>(text.size())});

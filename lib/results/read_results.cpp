@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "json/bounded_input.hpp"
 #include "json/file_kind.hpp"
 #include "json/input_file.hpp"
 #include "json/nesting.hpp"
@@ -31,8 +30,8 @@ enum class Member {
   kSummary,
   kConfig,
   kGroups,
-  kMetadata,  // grows with runs and files, not with cells
-  kUnknown    // of which no objects and arrays are kept
+  kOther,   // what grows with runs and files, not with cells
+  kUnknown  // of which no objects and arrays are kept
 };
 
 Member member_named(std::string_view name) {
@@ -42,18 +41,14 @@ Member member_named(std::string_view name) {
       {"summary", Member::kSummary},
       {"config", Member::kConfig},
       {"groups", Member::kGroups},
-      {"provenance", Member::kMetadata},
-      {"plan", Member::kMetadata},
-      {"dumps", Member::kMetadata},
-      {"caches", Member::kMetadata},
+      {"provenance", Member::kOther},
+      {"plan", Member::kOther},
+      {"dumps", Member::kOther},
+      {"caches", Member::kOther},
   }};
   const auto* found = std::ranges::find(kNames, name, &std::pair<std::string_view, Member>::first);
   return found == kNames.end() ? Member::kUnknown : found->second;
 }
-
-// Memory limits for the metadata members together (json_bytes), and for `config`.
-constexpr std::size_t kMostOfMetadata = std::size_t{96} << 20;
-constexpr std::size_t kMostOfConfig = std::size_t{208} << 20;
 
 bool has_known_major(const Json& version) {
   return version.is_string() &&
@@ -96,30 +91,18 @@ class Reader : public nlohmann::json_sax<Json> {
   bool number_integer(number_integer_t value) override { return add(value); }
   bool number_unsigned(number_unsigned_t value) override { return add(value); }
   bool number_float(number_float_t value, const string_t&) override { return add(value); }
-  bool string(string_t& value) override {
-    count(json_bytes::kText + value.size());
-    return add(std::move(value));
-  }
+  bool string(string_t& value) override { return add(std::move(value)); }
   bool binary(binary_t&) override { return false; }  // JSON has none
 
-  bool start_object(std::size_t) override {
-    count(json_bytes::kObject);
-    return begin(Json::object());
-  }
+  bool start_object(std::size_t) override { return begin(Json::object()); }
   bool start_array(std::size_t) override {
     if (open_.empty()) refuse("is not a kvbench results file");
-    count(json_bytes::kList);
     return begin(Json::array());
   }
   bool end_object() override { return end(); }
   bool end_array() override { return end(); }
 
-  // An object looks through all of its names for each that it adds.
   bool key(string_t& name) override {
-    if (++open_.back().names > kMostNames) {
-      refuse("has an object of more than {} members", kMostNames);
-    }
-    count(json_bytes::kName + name.size());
     name_ = std::move(name);
     if (open_.size() == 1) {
       member_ = member_named(name_);
@@ -150,20 +133,17 @@ class Reader : public nlohmann::json_sax<Json> {
     refuse_device(path_, kWanted);
     std::ifstream in(path_);
     if (!in) throw InputError(system_error(path_, "open") + "; " + kWanted);
-    BoundedInput input(in, kLongestText,
-                       [&] { refuse("has a text, number or space of more than 1 MiB"); });
     try {
-      Json::sax_parse(input.begin(), input.end(), this);
+      Json::sax_parse(in, this);
     } catch (const std::ios_base::failure&) {
       refuse("cannot be read: the system reports an error");
     }
     // The parser takes a byte of value 0 for the end, and leaves the rest unread.
-    if (input.last() == '\0') refuse("has a byte of value 0 where its JSON ends");
+    if (!in.eof()) refuse("has a byte of value 0 where its JSON ends");
   }
 
   template <class Value>
   bool add(Value&& value) {
-    count(json_bytes::kValue);
     if (is_left_out()) return true;
     Json& added = put(std::forward<Value>(value));
     if (open_.size() == 1 && member_name_ == "schema_version") {
@@ -175,13 +155,12 @@ class Reader : public nlohmann::json_sax<Json> {
 
   bool begin(Json&& container) {
     if (open_.size() == kDeepestRecord) refuse("nests deeper than {} levels", kDeepestRecord);
-    count(json_bytes::kValue);
-    open_.push_back({.value = is_left_out() ? nullptr : &put(std::move(container))});
+    open_.push_back(is_left_out() ? nullptr : &put(std::move(container)));
     return true;
   }
 
   bool end() {
-    const bool is_kept = open_.back().value != nullptr;
+    const bool is_kept = open_.back() != nullptr;
     open_.pop_back();
     if (is_kept) pass_on();
     return true;
@@ -189,14 +168,14 @@ class Reader : public nlohmann::json_sax<Json> {
 
   // Whether the parser is in an array whose elements go to a function.
   bool is_in_list() const {
-    return open_.size() == 2 && taker() != nullptr && open_.back().value->is_array();
+    return open_.size() == 2 && taker() != nullptr && open_.back()->is_array();
   }
 
   // Puts a value where the parser is. Valid until the next one of the same object or array.
   Json& put(Json value) {
     if (open_.empty()) return root_ = std::move(value);
     if (is_in_list()) return element_ = std::move(value);
-    Json& parent = *open_.back().value;
+    Json& parent = *open_.back();
     if (!parent.is_array()) return parent[name_] = std::move(value);
     parent.push_back(std::move(value));
     return parent.back();
@@ -205,7 +184,6 @@ class Reader : public nlohmann::json_sax<Json> {
   // Hands an element over that has come to its end.
   void pass_on() {
     if (!is_in_list()) return;
-    record_ = 0;
     if (is_readable_) (*taker())(std::move(element_));
   }
 
@@ -229,7 +207,7 @@ class Reader : public nlohmann::json_sax<Json> {
   // empty object or array is kept.
   bool is_left_out() const {
     if (open_.size() < 2) return false;
-    if (open_.back().value == nullptr) return true;
+    if (open_.back() == nullptr) return true;
     switch (member_) {
       case Member::kCells:
       case Member::kLayers:
@@ -239,24 +217,12 @@ class Reader : public nlohmann::json_sax<Json> {
         return !with_summary_ && !parts_.summary;
       case Member::kConfig:
         return !parts_.config;
-      case Member::kMetadata:
+      case Member::kOther:
         return false;
       case Member::kUnknown:
         return true;
     }
     return true;
-  }
-
-  // Counts bytes of memory that what comes next takes, if it is kept.
-  void count(std::size_t bytes) {
-    if (open_.size() < 2 || is_left_out()) return;
-    const auto add = [&](std::size_t& sum, std::size_t most) {
-      sum += bytes;
-      if (sum > most) refuse("/{} takes more than {} MiB of memory", member_name_, most >> 20);
-    };
-    if (member_ == Member::kMetadata) add(few_, kMostOfMetadata);
-    if (member_ == Member::kConfig) add(config_, kMostOfConfig);
-    if (taker() != nullptr) add(record_, kMostRecordMemory);
   }
 
   void check() const {
@@ -278,23 +244,16 @@ class Reader : public nlohmann::json_sax<Json> {
     }
   }
 
-  // An object or array that has begun and not ended.
-  struct Open {
-    Json* value;  // null where it is left out
-    std::size_t names = 0;
-  };
-
   const std::string& path_;
   const ResultsParts& parts_;
   bool with_summary_;
 
   Json root_, element_;
-  std::vector<Open> open_;
+  std::vector<Json*> open_;  // objects and arrays that have not ended; null: left out
   std::string name_;         // that came last
   std::string member_name_;  // of the member of the root in which the parser is
   Member member_ = Member::kUnknown;
-  bool is_readable_ = true;                        // its schema version, where that was read
-  std::size_t few_ = 0, config_ = 0, record_ = 0;  // bytes
+  bool is_readable_ = true;  // its schema version, where that was read
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Reading results.json, which may be a stranger's.
+// Reading results.json.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 namespace kvbench {
 
 // Reads a results file whole. Throws InputError if it is missing, not a results file, of another
-// major schema version, or has more than any that kvbench writes.
+// major schema version, or nests deeper than kDeepestRecord.
 Json read_results(const std::string& path);
 
 // What is wanted of a file whose size is that of a sweep.

@@ -11,7 +11,6 @@
 #include "json/document.hpp"
 #include "json/file_kind.hpp"
 #include "json/input_file.hpp"
-#include "json/nesting.hpp"
 #include "json/pointer.hpp"
 #include "sweep/axis.hpp"
 #include "sweep/dump_paths.hpp"
@@ -32,9 +31,8 @@ using nlohmann::json;
 constexpr auto kLastSeed = static_cast<std::int64_t>(kSeedRange.maximum);
 constexpr const char* kWanted = "name a sweep file (JSON, configs/README.md)";
 constexpr const char* kPromptRows = "prompt";
-// Bytes that the sweep takes with all of its defaults, in memory (json_bytes) and as text. Journals
-// have it in their header, whose limits are higher (results/journal_scan.cpp).
-constexpr std::size_t kMostResolved = std::size_t{160} << 20;
+// Bytes of the sweep's text with all of its defaults. Journals have it in their header, whose limit
+// is higher (results/journal_scan.cpp).
 constexpr std::size_t kMostText = std::size_t{48} << 20;
 constexpr auto kMaxSeeds = static_cast<std::int64_t>(kSeedCountRange.maximum);
 
@@ -329,9 +327,7 @@ class Reader {
     double points_left = static_cast<double>(kMaxCells);
     double cells = 0.0;     // on one stream
     Index axis_values = 0;  // beyond one of each axis
-    std::string text = resolved_.dump();
-    std::size_t bytes = text.size();
-    std::size_t memory = extent_of(text).memory;
+    std::size_t bytes = resolved_.dump().size();
     for (std::size_t i = 0; i < given->size(); ++i) {
       if (errors_.is_full()) return;
       auto read = read_entry((*given)[i], algorithms, storages_, child("/algorithms", i), folder,
@@ -344,20 +340,17 @@ class Reader {
       for (const auto& axis : read.entry.axes) {
         axis_values += static_cast<Index>(axis.second.size()) - 1;
       }
-      text = read.resolved.dump();
-      bytes += text.size();
-      memory += extent_of(text).memory;
+      bytes += read.resolved.dump().size();
       if (axis_values > kMaxAxisValues) {
         errors_.add("/algorithms", fmt::format("has more than {} values on its axes; shorten one",
                                                kMaxAxisValues));
         return;
       }
-      if (memory > kMostResolved || bytes > kMostText) {
+      if (bytes > kMostText) {
         errors_.add("/algorithms",
-                    fmt::format("makes a sweep of more than {} MiB of {}, its defaults filled in, "
-                                "with entry {} of {}; give ranges as axes, or split it",
-                                (memory > kMostResolved ? kMostResolved : kMostText) >> 20,
-                                memory > kMostResolved ? "memory" : "text", i, given->size()));
+                    fmt::format("makes a sweep of more than {} MiB, its defaults filled in, with "
+                                "entry {} of {}; give ranges as axes, or split it",
+                                kMostText >> 20, i, given->size()));
         return;
       }
       config_.entries.push_back(std::move(read.entry));

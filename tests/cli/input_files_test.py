@@ -4,7 +4,6 @@ written, journals and results that say what no run writes, file systems that can
 import fcntl
 import json
 import os
-import resource
 import shlex
 import shutil
 import subprocess
@@ -253,94 +252,34 @@ class InputFiles(Folder):
             with self.subTest(command=command):
                 self.assert_refused(kvbench(*command), "pipe.json: is not a regular file")
 
-    # Sizes and nesting, within 300 MiB of addresses and a few seconds.
+    # Sizes and nesting.
 
-    def within_limits(self, *arguments):
-        def limits():
-            resource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20))
-            resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
-        return kvbench(*arguments, preexec_fn=limits,
-                       env={**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"})
-
-    def test_results_that_nest_without_end_or_have_names_or_values_without_end(self):
+    def test_results_that_nest_without_end_are_refused(self):
         results = self.run_sweep()
         bounds = self.folder / "bounds.json"
         bounds.write_text(json.dumps({"schema_version": 1, "bounds": [
             {"name": "n", "metric": "memory.bytes", "at_most": 1e9}]}))
         path = self.folder / "bad.json"
         deep = "[" * 200000 + "]" * 200000
-        names = "{" + ",".join(f'"n{i}":1' for i in range(200000)) + "}"
-        for place in (("key", "params"), ("key", "dump"), ("label",), None):
-            for given, words in ((deep, "nests deeper"), (names, "more than 1024 members")):
-                changed = json.loads(json.dumps(results))
-                at = changed if place is None else changed["cells"][1]
-                for name in (place or ("config",))[:-1]:
-                    at = at[name]
-                at[(place or ("config",))[-1]] = "HERE"
-                path.write_text(json.dumps(changed).replace('"HERE"', given))
-                for command in (["export", "--results", path, "--format", "csv"], ["compare", path, path],
-                                ["check", "--results", path, "--bounds", bounds], ["verify", path]):
-                    with self.subTest(place=place, words=words, command=command[0]):
-                        self.assert_refused(self.within_limits(*command), "bad.json", words)
-        text = json.dumps(results)
-        values = "1," * 10_000_000 + "1"
-        path.write_text(text.replace('"small"', '"' + "x" * 50_000_000 + '"', 1))
-        self.assert_refused(self.within_limits("compare", path, path), "a text, number or space of more than 1 MiB")
-        path.write_text(text.replace('"small"', '"' + "x" * 100_000_000 + '"', 1))
-        self.assert_refused(self.within_limits("verify", path), "a text, number or space of more than 1 MiB")
-        path.write_bytes(b"\n" * 100_000_000)
-        self.assert_refused(self.within_limits("compare", path, path), "a text, number or space of more than 1 MiB")
-        path.write_text(text.replace('"provenance": [', f'"provenance": [{values},', 1))
-        self.assert_refused(self.within_limits("compare", path, path), "/provenance takes more than 96 MiB of memory")
-        path.write_text(f"[{values}]")
-        self.assert_refused(self.within_limits("compare", path, path), "is not a kvbench results file")
-        many = "{}," * 390_000  # time that grew as its square would not end
-        path.write_text(text.replace('"dumps": [', f'"dumps": [{{"a": [{many} 0]}},', 1))  # of config
-        self.assert_refused(self.within_limits("verify", path), "bad.json: /config: /dumps: must be a list of files")
-        for place in ('"dumps": [', '"provenance": ['):
-            path.write_text(text.replace(place, f"{place}{many}", 1))
-            self.assertEqual(self.within_limits("compare", path, path).returncode, 0)
-        path.write_text(text.replace('"cells": [', f'"cells": [{values},', 1))
-        self.assert_refused(self.within_limits("compare", path, path), "/cells/0")
-        self.assert_refused(self.within_limits("check", "--results", path, "--bounds", bounds), "/cells/0")
-        path.write_text(f'{text[:-1]}, "further": [{values}]}}')
-        done = self.within_limits("compare", path, path)
-        self.assertEqual(done.returncode, DONE, done.stderr)
+        results["cells"][1]["key"]["params"] = "HERE"
+        path.write_text(json.dumps(results).replace('"HERE"', deep))
+        for command in (["export", "--results", path, "--format", "csv"], ["compare", path, path],
+                        ["check", "--results", path, "--bounds", bounds], ["verify", path]):
+            with self.subTest(command=command[0]):
+                self.assert_refused(kvbench(*command), "bad.json", "nests deeper")
 
-    def test_sweeps_of_names_or_values_without_end(self):
+    def test_sweeps_of_values_without_end(self):
         path = self.folder / "bad.json"
-        path.write_text("{" + ",".join(f'"n{i}":1' for i in range(200000)) + "}")
-        self.assert_refused(self.within_limits("plan", "--config", path), "/n1024: is not read: its object has 1024 members")
-        path.write_bytes(b"\n" * 100_000_000)
-        self.assert_refused(self.within_limits("plan", "--config", path), "bad.json:1:1: ", "space")
-        path.write_text(json.dumps({"schema_version": 1, "name": "n", "dumps": ["d.h5"], "algorithms": [
-            {"algorithm": f"exac{i}"} for i in range(300_000)]}))
-        self.assert_refused(self.within_limits("plan", "--config", path), "unknown algorithm exac0")
         for axis in ({"range": [1, 3_000_000, 1]}, {"logspace": [1, 2, 3_000_000]}):
             path.write_text(json.dumps({"schema_version": 1, "name": "n", "dumps": ["d.h5"], "algorithms": [
                 {"algorithm": "keyformer", "params": {"budget": 8, "tau_init": axis}}]}))
-            self.assert_refused(self.within_limits("plan", "--config", path), "gives 3000000 values, more than the 1000000")
+            self.assert_refused(kvbench("plan", "--config", path), "gives 3000000 values, more than the 1000000")
         path.write_text(json.dumps({"schema_version": 1, "name": "n", "dumps": ["d.h5"], "algorithms": [
             {"algorithm": "keyformer", "params": {"budget": 8, "gen_len": i + 1, "tau_init": {"range": [1, 600_000, 1]}}}
             for i in range(2)]}))
-        self.assert_refused(self.within_limits("plan", "--config", path), "more than 1000000 values on its axes")
-        path.write_text('{"seeds": [' + "1," * 10_000_000 + "1]}")
-        self.assert_refused(self.within_limits("plan", "--config", path), "takes more than 128 MiB of memory")
-        for place in ("label", "algorithm", "dump", "key"):
-            long = "x" * 100_000_000
-            entry = {"algorithm": "exact", **({place: long} if place in ("label", "algorithm") else {})}
-            path.write_text(json.dumps({"schema_version": 1, "name": "n", "algorithms": [entry],
-                                        "dumps": [long if place == "dump" else "d.h5"],
-                                        **({long: 1} if place == "key" else {})}))
-            done = self.within_limits("plan", "--config", path)
-            self.assert_refused(done, "bad.json:1:", "of more than 1 MiB begin here")
-        path.write_text(json.dumps({"schema_version": 1, "name": "n", "dumps": ["d.h5"],
-                                    "algorithms": [{"algorithm": "x" * 900_000}] * 20}))
-        done = self.within_limits("plan", "--config", path)
-        self.assert_refused(done, "/algorithms/0/algorithm: unknown algorithm")
-        self.assertLess(len(done.stderr), 100_000)
+        self.assert_refused(kvbench("plan", "--config", path), "more than 1000000 values on its axes")
         os.truncate(path, 1 << 36)
-        self.assert_refused(self.within_limits("plan", "--config", path), "larger than 128 MiB")
+        self.assert_refused(kvbench("plan", "--config", path), "larger than 128 MiB")
 
     def test_journal_lines_that_nest_or_go_on_without_end_are_damaged_ones(self):
         whole = deterministic(self.run_sweep())
@@ -350,16 +289,14 @@ class InputFiles(Folder):
         record["key"]["params"] = "HERE"
         deep = json.dumps(record).replace('"HERE"', "[" * 200000 + "]" * 200000)
         long = json.dumps({**json.loads(lines[2]), "more": "x" * 100_000_000})
-        crowded = json.dumps({**json.loads(lines[2]), "more": "HERE"}).replace(
-            '"HERE"', "[" + "[]," * 20_000_000 + "1]")
-        for what, line in (("deep", deep), ("long", long), ("crowded", crowded)):
+        for what, line in (("deep", deep), ("long", long)):
             with self.subTest(what=what):
                 path.write_text("\n".join([*lines[:2], line, *lines[3:]]) + "\n")
-                done = self.within_limits("merge", self.folder / "out", "--out", self.folder / "all.json")
+                done = kvbench("merge", self.folder / "out", "--out", self.folder / "all.json")
                 self.assertEqual(done.returncode, INCOMPLETE, done.stderr)
                 self.assertIn("1 damaged", done.stderr)
-                done = self.within_limits("run", "--config", self.folder / "small.json", "--out",
-                                          self.folder / "out", "--threads", 1)
+                done = kvbench("run", "--config", self.folder / "small.json", "--out",
+                               self.folder / "out", "--threads", 1)
                 self.assertEqual(done.returncode, DONE, done.stderr)
                 self.assertEqual(deterministic(self.results()), whole)
 

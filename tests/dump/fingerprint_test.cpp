@@ -19,7 +19,7 @@ std::string fingerprint(const std::string& path) { return Dump(path).fingerprint
 
 std::string sampled(const std::string& path, std::uint64_t hashed_whole) {
   const hdf5::Handle file = open_dump_file(path);
-  return read_content({file.get()}, read_structure({file.get()}, path, {}), hashed_whole)
+  return read_content(file.get(), read_structure(file.get(), path, {}), hashed_whole, [] {})
       .fingerprint;
 }
 

@@ -138,28 +138,6 @@ TEST_CASE("many chunks that are far larger than their tensor together are refuse
   CHECK(refusal({1, hsize_t{1} << 22, 1}).empty());
 }
 
-TEST_CASE("a compressed chunk that is larger than its elements is not decoded") {
-  const TemporaryFolder folder;
-  const std::string path = folder.file("small.h5");
-  const auto reason = [&](std::size_t bytes) {  // of no gzip at all
-    write_small_dump(path);
-    edit(path, [&](hid_t f) {
-      replace_by_chunks(f, kLayer + "/k", {2, 12, 4}, {1, 12, 4}, Storage::kGzip);
-      const hdf5::Handle dataset(H5Dopen2(f, (kLayer + "/k").c_str(), H5P_DEFAULT));
-      const std::vector<char> stored(bytes, 'x');
-      for (const hsize_t head : {hsize_t{0}, hsize_t{1}}) {
-        const std::array<hsize_t, 3> at = {head, 0, 0};
-        hdf5::check(H5Dwrite_chunk(dataset.get(), H5P_DEFAULT, 0, at.data(), bytes, stored.data()));
-      }
-    });
-    return errors_of([&] { Dump(path).read_stream("text", 3, 1); });
-  };
-  CHECK(says(reason(2000), {path, kLayer + "/k: head 1, token 0: ",
-                            "a chunk of 192 bytes is compressed to 2000", "damaged"}));
-  CHECK(says(reason(150),
-             {path, kLayer + "/k: head 1, token 0: ", "the gzip data of a chunk are damaged"}));
-}
-
 TEST_CASE("tensors that were never written, in part or whole, are not read as zeros") {
   const TemporaryFolder folder;
   const std::string path = folder.file("small.h5");

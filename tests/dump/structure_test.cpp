@@ -243,7 +243,7 @@ TEST_CASE("the memory of a stream has the norms of its values, too") {
     const hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kReadUnlocked);
     StructureReading reading;
     reading.memory = static_cast<std::uint64_t>(memory);
-    return says(errors_of([&] { read_structure({file.get(), nullptr}, path, reading); }),
+    return says(errors_of([&] { read_structure(file.get(), path, reading); }),
                 {kLayer, "one KV head with its queries needs"});
   };
   CHECK(refused(without - 1));

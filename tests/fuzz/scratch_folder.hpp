@@ -1,5 +1,5 @@
 // The folder that a fuzz target's process writes into, in memory where the system has a file system
-// there. It is made before main, so that processes that AFL++ forks, and kills, share one.
+// there.
 #pragma once
 
 #include <unistd.h>

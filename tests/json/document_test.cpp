@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "support/sanitized.hpp"
 #include "system/error.hpp"
 
 namespace kvbench::test {
@@ -55,72 +54,6 @@ TEST_CASE("the deepest nesting is read, one level more is a fault") {
   CHECK(errors.none());
   parsed(nested(kDeepestNesting + 1), errors);
   CHECK(errors.count() == 1);
-}
-
-TEST_CASE("a text, number, space or comment of more than 1 MiB is refused at its beginning") {
-  const auto said = [](const std::string& text) {
-    ErrorList errors("a.json");
-    try {
-      parsed(text, errors);
-    } catch (const InputError& error) {
-      return std::string(error.what());
-    }
-    return errors.none() ? std::string() : errors.messages()[0];
-  };
-  const auto long_text = [](std::size_t bytes) { return std::string(bytes, 'x'); };
-  constexpr std::size_t kMiB = std::size_t{1} << 20;
-  const std::string wanted =
-      "a text, a number, or space and comments of more than 1 MiB begin here";
-  CHECK(said("{\"a\":\n \"" + long_text(kMiB) + "\"}").find("a.json:2:2: " + wanted) == 0);
-  CHECK(said("{\"" + long_text(kMiB) + "\": 1}").find("a.json:1:2: " + wanted) == 0);
-  CHECK(said("[1" + std::string(kMiB, '0') + "]").find("a.json:1:2: " + wanted) == 0);
-  CHECK(said("[\"\\\"" + long_text(kMiB)).find("a.json:1:2: " + wanted) == 0);
-  CHECK(said("{\"a\": \"" + long_text(kMiB - 2) + "\"}").empty());
-  const std::string half = "/* \"" + long_text(kMiB / 2 - 10) + "\" */";
-  CHECK(said(half + "{}" + half + " // \"" + long_text(kMiB / 4) + "\n").empty());
-  CHECK(said("{} " + half + "\n" + half + "//" + long_text(100)).find("a.json:1:3: " + wanted) ==
-        0);
-  CHECK(said("[1, " + std::string(kMiB, '\n') + "2]").find("a.json:1:4: " + wanted) == 0);
-  CHECK(said("{\"a\": \"//\", \"b\": \"" + long_text(kMiB) + "\"}").find("a.json:1:18: ") == 0);
-}
-
-TEST_CASE("an object of more than 1024 members is refused at the next") {
-  const auto said = [](int members) {
-    std::string text = "{\"a\": {";
-    for (int i = 0; i < members; ++i)
-      text += (i > 0 ? ", \"n" : "\"n") + std::to_string(i) + "\": 1";
-    ErrorList errors("a.json");
-    parsed(text + "}}", errors);
-    return errors.none() ? std::string() : errors.messages()[0];
-  };
-  CHECK(said(1024).empty());
-  CHECK(said(1025).find("a.json: /a/n1024: is not read: its object has 1024 members") == 0);
-  ErrorList errors("a.json");
-  std::string same = "{\"" + std::string(1'000'000, 'k') + "\": {";
-  for (int i = 0; i < 2000; ++i) same += i > 0 ? ", \"a\": 1" : "\"a\": 1";
-  parsed(same + "}}", errors);
-  REQUIRE(errors.count() == 2);  // the same repetition once, and the end
-  CHECK(errors.messages()[1].find("its object has 1024 members") != std::string::npos);
-  CHECK(errors.messages()[1].size() < 10'000);
-}
-
-TEST_CASE("a document that would take more than 128 MiB of memory is not read on" *
-          doctest::skip(kSanitized)) {
-  const auto errors_of_list = [](const std::string& element, std::size_t count) {
-    std::string text = "[0";
-    for (std::size_t i = 0; i < count; ++i) text += "," + element;
-    ErrorList errors;
-    parse_document(text + "]", "f.json", errors);
-    return errors.messages();
-  };
-  constexpr std::size_t kMost = std::size_t{128} << 20;
-  CHECK(errors_of_list("{}", kMost / 96 / 4).empty());
-  for (const auto& [element, bytes] :
-       {std::pair<std::string, std::size_t>{"{}", 96}, {R"({"a":"b"})", 274}}) {
-    const auto errors = errors_of_list(element, kMost / bytes + 10);
-    REQUIRE(errors.size() == 1);
-    CHECK(errors[0].find("takes more than 128 MiB of memory") != std::string::npos);
-  }
 }
 
 TEST_CASE("sets replace, make and append, in order") {

@@ -11,53 +11,27 @@ std::string nested(std::size_t levels) {
   return std::string(levels, '[') + std::string(levels, ']');
 }
 
+// The levels of a text, found by asking for each number of them.
+std::size_t levels_of(const std::string& text) {
+  std::size_t levels = 0;
+  while (nests_deeper(text, levels)) ++levels;
+  return levels;
+}
+
 TEST_CASE("levels are counted, closed ones no more, and brackets in quotes not") {
-  CHECK(extent_of("").levels == 0);
-  CHECK(extent_of(nested(256)).levels == 256);
-  CHECK(extent_of("{\"a\": " + nested(256) + "}").levels == 257);
-  CHECK(extent_of(std::string(1 << 20, '[')).levels == 1 << 20);
+  CHECK(levels_of("") == 0);
+  CHECK(levels_of(nested(256)) == 256);
+  CHECK(levels_of("{\"a\": " + nested(256) + "}") == 257);
+  CHECK(nests_deeper(std::string(1 << 20, '['), kDeepestRecord));
   std::string siblings = "[";
   for (int i = 0; i < 1000; ++i) siblings += "[{}],";
-  CHECK(extent_of(siblings + "0]").levels == 3);
+  CHECK(levels_of(siblings + "0]") == 3);
   const std::string brackets(1000, '{');
-  CHECK(extent_of("[\"" + brackets + "\"]").levels == 1);
-  CHECK(extent_of("[\"\\\"" + brackets + "\"]").levels == 1);
-  CHECK(extent_of("[\"\\\\\"," + brackets).levels == 1001);
-  CHECK(extent_of("]]]]" + nested(2)).levels == 2);
-}
-
-TEST_CASE("the memory of a document is told from its signs, names and texts") {
-  using namespace json_bytes;
-  CHECK(extent_of("").memory == 0);
-  CHECK(extent_of("[1,2,3]").memory == kList + 4 * kValue);
-  CHECK(extent_of("[[],{}]").memory == 2 * (kList + 2 * kValue) + 2 * kValue + kObject);
-  CHECK(extent_of(R"({"ab":1})").memory == kValue + kObject + kName + kText + 4);
-  CHECK(extent_of(R"(["[,:{"])").memory == kList + 2 * kValue + kText + 6);
-}
-
-TEST_CASE("values are counted by what begins or parts them, outside of quotes") {
-  CHECK(extent_of("[1,2,{\"a\":[]}]").values == 5);
-  CHECK(extent_of(R"(["[[[,,,\",{"])").values == 1);
-  CHECK(extent_of(R"(["[[[\\",{"])").values == 3);
-  CHECK(extent_of("").values == 0);
-}
-
-TEST_CASE("names are counted for each object by itself") {
-  CHECK(extent_of(R"({"a": 1, "b": {"c": 1, "d": 2, "e": 3}, "f": 0})").names == 3);
-  CHECK(extent_of(R"([{"a": 1}, {"a": 1}, {"a": 1, "a": 2}])").names == 2);
-  CHECK(extent_of(R"(["::::", {}])").names == 0);
-  const std::string deep(1000, '[');
-  CHECK(extent_of(deep + R"({"a": 1, "b": 2})").names == 2);
-}
-
-TEST_CASE("the longest text, number or space is told in bytes") {
-  CHECK(extent_of("").longest == 0);
-  CHECK(extent_of(R"({"a":"abcdefgh","b":1})").longest == 10);  // with its quotes
-  CHECK(extent_of(R"(["\"\"\"\"\""])").longest == 12);
-  CHECK(extent_of("[123456789012,1]").longest == 12);
-  CHECK(extent_of("[1," + std::string(50, ' ') + "2]").longest == 51);
-  CHECK(extent_of("[\"abc").longest == 4);  // no end
-  CHECK(extent_of("[\"abc\\").longest == 5);
+  CHECK(levels_of("[\"" + brackets + "\"]") == 1);
+  CHECK(levels_of("[\"\\\"" + brackets + "\"]") == 1);
+  CHECK(levels_of("[\"\\\\\"," + brackets) == 1001);
+  CHECK(levels_of("]]]]" + nested(2)) == 2);
+  CHECK(levels_of("[\"a\\") == 1);  // no end
 }
 
 }  // namespace nesting_test

@@ -154,40 +154,12 @@ TEST_CASE_FIXTURE(Output, "a member that comes twice holds as it came last") {
   CHECK(read(R"("provenance":[1],"provenance":{"b":2})")["provenance"] == Json{{"b", 2}});
 }
 
-TEST_CASE_FIXTURE(Output, "a record or entry may have as many objects as its memory allows") {
-  std::filesystem::create_directories(out);
-  std::string objects;
-  for (int i = 0; i < 20'000; ++i) objects += "{},";
-  const std::string no_cells = R"("cells":[],)";
-  const std::vector<std::array<std::string, 3>> places = {
-      {R"("cells":[{"a":)", "}]", "/cells/0/a"},
-      {no_cells + R"("groups":[{"a":)", "}]", "/groups/0/a"},
-      {no_cells + R"("provenance":[{"a":)", "}]", "/provenance/0/a"},
-      {no_cells + R"("config":{"b":{"a":)", "}}", "/config/b/a"},
-      {no_cells + R"("summary":[{"a":)", "}]", "/summary/0/a"}};
-  for (const auto& [before, after, pointer] : places) {
-    CAPTURE(pointer);
-    std::string text = R"({"kind":"kvbench.results","schema_version":"1.6.0",)";
-    for (const std::string& part : {before, std::string("["), objects, "0]" + after}) text += part;
-    write_text(path, text + "}");
-    const Json list = read_results(path).at(Json::json_pointer(pointer));
-    CHECK(list.size() == 20'001);
-    CHECK(list[19'999] == Json::object());
-    CHECK(list.back() == 0);
-  }
-}
-
-TEST_CASE_FIXTURE(Output, "an earlier file that is beyond the limits is replaced all the same") {
+TEST_CASE_FIXTURE(Output, "an earlier file that cannot be read is replaced all the same") {
   Journal journal(out, plan, Json(), {});
   append(journal, 0, plan.cells.size());
   write_results(path, plan, journal, no_timing);
   const std::string whole = read_text(path);
-  const std::string runs = "\"provenance\": [";
-  std::string many = runs + "{}";
-  for (int i = 0; i < 1'100'000; ++i) many += ",{}";
-  std::string text = whole;
-  text.replace(text.find(runs), runs.size(), many + ",");
-  for (const std::string& earlier : {text, whole.substr(0, whole.size() / 2), std::string("[]")}) {
+  for (const std::string& earlier : {whole.substr(0, whole.size() / 2), std::string("[]")}) {
     write_text(path, earlier);
     write_results(path, plan, journal, no_timing);
     CHECK(read_text(path) == whole);
@@ -201,16 +173,6 @@ TEST_CASE_FIXTURE(Output, "a place that cannot be written is an output error and
   std::filesystem::create_directories(folder.file("taken/inside"));
   CHECK_THROWS_AS(write_results(folder.file("taken"), plan, journal, no_timing), IoError);
   CHECK_FALSE(std::filesystem::exists(folder.file("taken.tmp")));
-}
-
-TEST_CASE_FIXTURE(Output, "many records of a later version are no record without end") {
-  std::string text = R"({"kind": "kvbench.results", "schema_version": "2.0.0", "cells": [0)";
-  for (int i = 0; i < 360'000; ++i) text += ",{}";  // more memory than one record may take
-  write_text(folder.file("r.json"), text + "]}");
-  CHECK_THROWS_WITH_AS(read_results(folder.file("r.json")),
-                       doctest::Contains("has schema version \"2.0.0\""), InputError);
-  CHECK_THROWS_WITH_AS(read_results(folder.file("r.json"), {.cell = [](Json&&) {}}),
-                       doctest::Contains("has schema version \"2.0.0\""), InputError);
 }
 
 TEST_CASE_FIXTURE(Output, "what is not a results file of a known version is refused") {
@@ -234,6 +196,12 @@ TEST_CASE_FIXTURE(Output, "what is not a results file of a known version is refu
   refused("{\"algorithms\": []}", "is a sweep file");
   refused("{\"bounds\": []}", "is a bounds file");
   refused("{\"kind\": 1e999}", "number overflow");
+  refused(("{\"a\": " + std::string(256, '[') + std::string(256, ']') + "}").c_str(),
+          "nests deeper than 256 levels");
+  const std::string valid = R"({"kind": "kvbench.results", "schema_version": "1.6.0", "cells": []})";
+  write_text(folder.file("r.json"), valid + std::string(1, '\0') + "{");
+  CHECK_THROWS_WITH_AS(read_results(folder.file("r.json")), doctest::Contains("a byte of value 0"),
+                       InputError);
   write_text(folder.file("r.json"),
              R"({"kind": "kvbench.results", "schema_version": "2.0.0", "cells": []})");
   CHECK_THROWS_WITH_AS(read_results(folder.file("r.json")), doctest::Contains("2.0.0"), InputError);

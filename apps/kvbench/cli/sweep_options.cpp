@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "algorithms/registry.hpp"
-#include "cli/virtual_option.hpp"
 #include "system/error.hpp"
 #include "system/hash.hpp"
 
@@ -270,7 +269,6 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
                   "Only cells of this id or algorithm/label/sequence/layer/head; repeatable")
       ->type_name("GLOB")
       ->allow_extra_args(false);
-  add_allow_virtual(command, options.allow_virtual);
   // A group of its own, since CLI11 2.4 refuses --c beside -c. `kvbench list parameters` has them.
   CLI::Option_group* parameters = command.add_option_group("parameters");
   parameters->group("");

@@ -23,7 +23,6 @@ struct SweepOptions {
   std::string prompt_tokens;
   std::vector<std::string> sets;
   std::vector<std::string> only;
-  bool allow_virtual = false;  // of the dumps
 
   // `sets` after what --seeds, --layers and --prompt-tokens set. Throws InputError where one of
   // them and a set are of the same value.

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "cellfiles/cache_file.hpp"
-#include "cli/virtual_option.hpp"
 #include "commands.hpp"
 #include "dump/dump.hpp"
 #include "exit_codes.hpp"
@@ -30,7 +29,6 @@ struct InspectOptions {
   std::string dump;
   bool json = false;
   bool quiet = false;
-  bool allow_virtual = false;
   std::vector<std::string> sequences;
   std::vector<int> layers;
   std::vector<int> kv_heads;
@@ -114,7 +112,7 @@ std::vector<Place> find_places(const DumpInfo& info, const InspectOptions& optio
 }
 
 Json inspect(const InspectOptions& options) {
-  const Dump dump(options.dump, {.allow_virtual = options.allow_virtual});
+  const Dump dump(options.dump);
   const DumpInfo& info = dump.info();
   const std::vector<Place> places = find_places(info, options);
   StatusLine progress(options.quiet);
@@ -211,7 +209,6 @@ Command add_inspect(CLI::App& app) {
       ->allow_extra_args(false)
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  add_allow_virtual(*command, options->allow_virtual);
   command->add_flag("--quiet", options->quiet, "No progress on stderr");
   command->footer(kInspectFooter);
   return {command, [options] { return run(*options); }};

@@ -86,10 +86,8 @@ int show_plan(const PlanOptions& options) {
   const DumpShape shape = is_described ? read_dump_shape(options.shape) : DumpShape{};
   SweepConfig config = read_sweep_options(
       is_described ? on_described_dump(options.sweep, options.shape) : options.sweep);
-  OpenDumps dumps = is_described
-                        ? described(config, shape)
-                        : open_dumps(config, {.memory_limit = options.memory_limit,
-                                              .allow_virtual = options.sweep.allow_virtual});
+  OpenDumps dumps = is_described ? described(config, shape)
+                                 : open_dumps(config, {.memory_limit = options.memory_limit});
   log_notes(dumps.notes);
   device.suit(dumps.planned);
   const auto memory_limit =

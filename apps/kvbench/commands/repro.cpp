@@ -52,7 +52,6 @@ std::string python_repro_of(const SweepOptions& options, const std::string& conf
   if (options.has_file() && !options.all_sets().empty()) {
     call += ", sets=" + nlohmann::json(options.all_sets()).dump();
   }
-  if (options.allow_virtual) call += ", allow_virtual=True";
   return call + ")";
 }
 
@@ -71,7 +70,6 @@ std::string repro(const SweepOptions& options, const std::string& folder, const 
   std::string line = "kvbench run --config " + shell_word(config);
   for (const std::string& each : ids) line += " --only " + each;
   line += " --out " + out;
-  if (options.allow_virtual) line += " --allow-virtual";
   if (!has_file) return line;  // sweep.json has what --set changed
   for (const std::string& set : options.all_sets()) line += " --set " + shell_word(set);
   return line;

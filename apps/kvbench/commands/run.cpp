@@ -329,8 +329,7 @@ int run(const RunOptions& options) {
   start_threads_for(options);
   ComputeDevice device(options.device);
   SweepConfig config = read_sweep_options(options.sweep, *options.algorithms);
-  OpenDumps dumps = open_dumps(
-      config, {.memory_limit = options.memory_limit, .allow_virtual = options.sweep.allow_virtual});
+  OpenDumps dumps = open_dumps(config, {.memory_limit = options.memory_limit});
   if (!options.quiet) log_notes(dumps.notes);
   device.suit(dumps.planned);
   const auto memory_limit =

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "cellfiles/cache_file.hpp"
-#include "cli/virtual_option.hpp"
 #include "commands.hpp"
 #include "dump/dump.hpp"
 #include "exit_codes.hpp"
@@ -29,7 +28,6 @@ struct ValidateOptions {
   std::string config;
   std::string cache_of;  // the dump of a cache file
   std::optional<double> tolerance;
-  bool allow_virtual = false;
 };
 
 constexpr const char* kValidateFooter =
@@ -116,7 +114,7 @@ void log_uncompared(const LargestDifference& found, const std::string& dump) {
 }
 
 int validate_dump(const ValidateOptions& options) {
-  const Dump dump(options.dump, {.allow_virtual = options.allow_virtual});
+  const Dump dump(options.dump);
   const LargestDifference found = compare_layers(dump, options.tolerance);
   if (found.compared == 0) {
     throw InputError(options.dump +
@@ -188,9 +186,9 @@ int validate_cache(const ValidateOptions& options) {
   return kExitDone;
 }
 
-int validate_config(const std::string& path, bool allow_virtual) {
+int validate_config(const std::string& path) {
   SweepConfig config = read_sweep(path, {}, all_algorithms(), ErrorPolicy::kKeep);
-  OpenDumps dumps = open_dumps(config, {.allow_virtual = allow_virtual});
+  OpenDumps dumps = open_dumps(config);
   const Plan plan = make_plan(config, std::move(dumps.planned));
   print_text("{}: ok, {} cells\n", path, plan.cells.size());
   return kExitDone;
@@ -208,7 +206,7 @@ int run(const ValidateOptions& options) {
   if (options.tolerance && !(*options.tolerance >= 0.0)) {
     throw InputError(fmt::format("--tolerance: must be >= 0, got {}", *options.tolerance));
   }
-  if (!options.config.empty()) return validate_config(options.config, options.allow_virtual);
+  if (!options.config.empty()) return validate_config(options.config);
   if (is_cache_file(options.dump)) return validate_cache(options);
   if (!options.cache_of.empty()) {
     throw InputError("--dump: goes with a cache file, and " + options.dump +
@@ -231,7 +229,6 @@ Command add_validate(CLI::App& app) {
   command->add_option("--tolerance", options->tolerance,
                       "Largest relative difference that passes (default: 1e-4 and the rounding of "
                       "the stored types)");
-  add_allow_virtual(*command, options->allow_virtual);
   command->footer(kValidateFooter);
   return {command, [options] { return run(*options); }};
 }

@@ -18,7 +18,6 @@
 #include "cli/memory_option.hpp"
 #include "cli/signals.hpp"
 #include "cli/threads_option.hpp"
-#include "cli/virtual_option.hpp"
 #include "commands.hpp"
 #include "compare/record_differences.hpp"
 #include "compare/summary_differences.hpp"
@@ -54,7 +53,6 @@ struct VerifyOptions {
   std::string device = "auto";
   int threads = 0;
   std::uint64_t memory_limit = 0;
-  bool allow_virtual = false;
   bool quiet = false;
   bool json = false;
 };
@@ -362,8 +360,7 @@ int run(VerifyOptions options) {
   const FileRecords records(options.results, FileRecords::Kind::kCells, true);
   const Json& head = records.rest();
   SweepConfig config = sweep_of(head, options);
-  OpenDumps dumps = open_dumps(
-      config, {.memory_limit = options.memory_limit, .allow_virtual = options.allow_virtual});
+  OpenDumps dumps = open_dumps(config, {.memory_limit = options.memory_limit});
   device.suit(dumps.planned);
   std::set<std::string> fingerprints;
   for (const PlannedDump& dump : dumps.planned) fingerprints.insert(dump.fingerprint);
@@ -418,7 +415,6 @@ Command add_verify(CLI::App& app) {
   add_device_option(*command, options->device);
   add_threads_option(*command, options->threads);
   add_memory_limit(*command, options->memory_limit);
-  add_allow_virtual(*command, options->allow_virtual);
   command->add_flag("--quiet", options->quiet, "No progress");
   command->add_flag("--json", options->json, "The whole report as JSON");
   command->footer(kVerifyFooter);

@@ -133,8 +133,8 @@ class Sequence(Mapping[int, Layer]):
 class Dump(Mapping[str, Sequence]):
     """An open dump: its sequences by name."""
 
-    def __init__(self, path: str | os.PathLike[str], *, allow_virtual: bool = False) -> None:
-        self._file = _core.Dump(os.fspath(path), allow_virtual=allow_virtual)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._file = _core.Dump(os.fspath(path))
         info = json.loads(self._file.document())
         self.path: str = info["path"]
         self.model: str = info["model"]
@@ -163,12 +163,11 @@ class Dump(Mapping[str, Sequence]):
         return f"<dump {self.path!r} of {self.model}: {', '.join(map(repr, self))}>"
 
 
-def open_dump(path: str | os.PathLike[str], *, allow_virtual: bool = False) -> Dump:
+def open_dump(path: str | os.PathLike[str]) -> Dump:
     """Opens a dump and checks its structure; tensors are read when they are asked for.
 
     dump["constitution"][15] is a Layer, with .q .k .v .out .wo_v_l1 .scale .window
     .softcap and what else it attends by (.sinks, .alibi_slopes, .causal, .chunk).
-    `allow_virtual`: q, k, v, out, wo and wo_v_l1 may be virtual datasets of files next to the
-    dump. Raises kvbench.Error with every error of the file's structure.
+    Raises kvbench.Error with every error of the file's structure.
     """
-    return Dump(path, allow_virtual=allow_virtual)
+    return Dump(path)

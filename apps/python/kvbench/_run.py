@@ -21,7 +21,7 @@ from kvbench._methods import classes_called
 _FAILED_CELLS = 3  # exit codes of the program
 _DONE = (0, _FAILED_CELLS)
 _SHOWN = 3  # reasons in a message
-_FLAGS = ("fresh", "add", "anonymous", "retry-failed", "allow-virtual", "quiet")
+_FLAGS = ("fresh", "add", "anonymous", "retry-failed", "quiet")
 _OPTIONS = {
     **{f"--{name}": name.replace("-", "_") + "=True" for name in _FLAGS},
     **{f"--{name}": name for name in ("out", "only", "shard", "device", "threads")},
@@ -178,7 +178,6 @@ def run(
     add: bool = False,
     anonymous: bool = False,
     retry_failed: bool = False,
-    allow_virtual: bool = False,
     quiet: bool = False,
     methods: Iterable[Any] = (),
 ) -> Results:
@@ -224,7 +223,6 @@ def run(
         ("--add", add),
         ("--anonymous", anonymous),
         ("--retry-failed", retry_failed),
-        ("--allow-virtual", allow_virtual),
         ("--quiet", quiet),
     ):
         if wanted:
