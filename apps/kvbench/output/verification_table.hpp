@@ -1,4 +1,4 @@
-// `kvbench verify`: the verdict in words.
+// Words of `kvbench verify`.
 #pragma once
 
 #include "verify/verify.hpp"
