@@ -2,7 +2,7 @@
 # change, `nightly` by .ci/nightly. A test that is not listed here is of the tier `full`.
 set(kvbench_quick
   algorithms check compare conformance core dump inspection inspect_command json kernels metrics output
-  replay results run sketch storage sweep
+  replay results run sketch storage sweep verify
   golden golden_ids golden_methods golden_prompt_rows golden_softcap
   cli_bad_input cli_commands cli_kill cli_resume cli_run
   house readme)

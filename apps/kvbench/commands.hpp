@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/registry.hpp"
-
 namespace kvbench {
 
 struct Command {
@@ -16,12 +14,10 @@ struct Command {
   std::function<int()> run;       // once it was parsed: does its work and returns the exit code
 };
 
-// `argv`: for the provenance. `algorithms`, that a sweep may name, must outlive the command.
-Command add_run(CLI::App& app, std::vector<std::string> argv,
-                const std::vector<AlgorithmDescription>& algorithms = all_algorithms());
+// `argv`: for the provenance.
+Command add_run(CLI::App& app, std::vector<std::string> argv);
 Command add_plan(CLI::App& app);
-Command add_merge(CLI::App& app,
-                  const std::vector<AlgorithmDescription>& algorithms = all_algorithms());
+Command add_merge(CLI::App& app);
 
 // One line per command that needs the parser alone, in the order of `kvbench --help`:
 // add_<command>() is defined in commands/<command>.cpp.

@@ -1,4 +1,4 @@
-// Exit codes of every command, and what main decides them by.
+// Exit codes of every command.
 #pragma once
 
 namespace kvbench {
@@ -9,9 +9,5 @@ inline constexpr int kExitBadInput = 2;     // command line, sweep, dump or outp
 inline constexpr int kExitFailedCells = 3;  // finished, at least one cell failed
 inline constexpr int kExitViolation = 4;    // a check or comparison found a violation
 inline constexpr int kExitIncomplete = 5;   // interrupted; the same command goes on
-
-// Set by a command once what it has finished stays and the same command goes on from there. main
-// alone reads it, where it decides the exit code from what was thrown and when.
-inline bool work_has_begun = false;
 
 }  // namespace kvbench

@@ -20,10 +20,10 @@
 
 #include "algorithms/registry.hpp"
 #include "cli/arguments.hpp"
-#include "cli/device_option.hpp"
 #include "commands.hpp"
 #include "exit_codes.hpp"
 #include "output/log.hpp"
+#include "output/run_log.hpp"
 #include "results/provenance.hpp"
 #include "system/error.hpp"
 #include "system/shortened.hpp"
@@ -125,23 +125,12 @@ int run_guarded(int argc, char** argv) {
     log_errors(error.messages(), argc > 1 ? argv[1] : "");
     return kExitBadInput;
   } catch (const IoError& error) {
-    log_text("kvbench: {}\n", error.what());
-    if (!work_has_begun) {
-      log_text("kvbench: nothing was computed\n");
-      return kExitBadInput;
-    }
-    log_text("kvbench: finished cells are saved; rerun the same command to resume\n");
-    return kExitIncomplete;
+    log_text("kvbench: {}\nkvbench: nothing was computed\n", error.what());
+    return kExitBadInput;
   } catch (const DeviceError& error) {
     log_text("kvbench: {}\n", error.what());
-    if (!work_has_begun) {
-      log_text("kvbench: nothing was computed; try --device cpu\n");
-      return kExitBadInput;
-    }
-    log_text(
-        "kvbench: finished cells are saved; rerun the same command to resume, or start over with "
-        "--device cpu and a new --out\n");
-    return kExitIncomplete;
+    log_text("kvbench: nothing was computed; try --device cpu\n");
+    return kExitBadInput;
   } catch (const std::bad_alloc&) {
     log_text(
         "kvbench: out of memory; of a sweep choose fewer tokens (select.tokens), fewer rows "
@@ -151,11 +140,8 @@ int run_guarded(int argc, char** argv) {
   } catch (const std::exception& error) {
     const auto* system = dynamic_cast<const std::system_error*>(&error);
     if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
-      log_text(
-          "kvbench: cannot start a thread: {}; give fewer --threads, or raise the limit on "
-          "processes (ulimit -u, pids.max of a container) or address space (ulimit -v)\n",
-          system->code().message());
-      return work_has_begun ? kExitIncomplete : kExitBadInput;
+      log_no_thread(*system);
+      return kExitBadInput;
     }
     if (std::ferror(stdout) != 0) {  // fmt::print throws if stdout is closed or full
       log_text("kvbench: cannot write to standard output: {}\n", error.what());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "algorithms/mechanisms/kept_rows_replay.hpp"
+#include "algorithms/registry.hpp"
 #include "python/asking.hpp"
 #include "python/stepping.hpp"
 #include "sweep/cell_identity.hpp"
@@ -134,6 +135,11 @@ std::unique_ptr<Algorithm> follow_layer(const PythonMethod& method, const Params
   return replayed(method, outcome.by_head.at(context.stream.id.kv_head), context);
 }
 
+PythonMethod::Decides decides_of(const std::string& word) {
+  if (word == "layer") return PythonMethod::Decides::kLayer;
+  return word == "rows" ? PythonMethod::Decides::kRows : PythonMethod::Decides::kPrompt;
+}
+
 std::unique_ptr<Algorithm> follow_head(const PythonMethod& method, const Params& params,
                                        const CellContext& context) {
   std::vector<PromptCopy> prompts;
@@ -174,6 +180,14 @@ AlgorithmDescription describe_method(const PythonMethod& method) {
     return follow_layer(*self, params, context);
   };
   return d;
+}
+
+Algorithms::Algorithms(const Methods& given) : all_(all_algorithms()) {
+  for (const auto& [id, title, parameters, uses_seed, decides, ask] : given) {
+    methods_.push_back(std::make_unique<PythonMethod>(PythonMethod{
+        id, title, nlohmann::json::parse(parameters), uses_seed, decides_of(decides), ask}));
+    all_.push_back(describe_method(*methods_.back()));
+  }
 }
 
 }  // namespace kvbench::python

@@ -1,4 +1,4 @@
-// kvbench._core: what the package kvbench calls of the library and the program. Its Python side
+// kvbench._core: what the package kvbench calls of the library. Its Python side
 // (kvbench/*.py) has the documentation; _core.pyi its types.
 
 #include <fmt/format.h>
@@ -10,7 +10,6 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -21,9 +20,6 @@
 #include <utility>
 #include <vector>
 
-#include "cli/arguments.hpp"
-#include "cli/signals.hpp"
-#include "commands.hpp"
 #include "json/json.hpp"
 #include "kernels/cpu_kernels.hpp"
 #include "output/list_document.hpp"
@@ -31,6 +27,7 @@
 #include "python/dump_reader.hpp"
 #include "python/interruptible.hpp"
 #include "python/method.hpp"
+#include "python/run.hpp"
 #include "results/provenance.hpp"
 #include "run/replay_stream.hpp"
 #include "system/error.hpp"
@@ -180,34 +177,6 @@ nb::tuple result_of(StreamCellResult&& result, const StreamShape& shape) {
                         numpy_array(std::move(begins), stays), numpy_array(std::move(ends), stays));
 }
 
-// Methods written in Python: id, title, parameters as JSON, uses_seed, what it decides ("prompt",
-// "layer" or "rows"), ask (method.hpp).
-using Methods =
-    std::vector<std::tuple<std::string, std::string, std::string, bool, std::string, nb::object>>;
-
-PythonMethod::Decides decides_of(const std::string& word) {
-  if (word == "layer") return PythonMethod::Decides::kLayer;
-  return word == "rows" ? PythonMethod::Decides::kRows : PythonMethod::Decides::kPrompt;
-}
-
-// The library's algorithms, and these. Made and ended with the interpreter's lock.
-class Algorithms {
- public:
-  explicit Algorithms(const Methods& given) : all_(all_algorithms()) {
-    for (const auto& [id, title, parameters, uses_seed, decides, ask] : given) {
-      methods_.push_back(std::make_unique<PythonMethod>(PythonMethod{
-          id, title, nlohmann::json::parse(parameters), uses_seed, decides_of(decides), ask}));
-      all_.push_back(describe_method(*methods_.back()));
-    }
-  }
-
-  const std::vector<AlgorithmDescription>& all() const { return all_; }
-
- private:
-  std::vector<std::unique_ptr<PythonMethod>> methods_;
-  std::vector<AlgorithmDescription> all_;
-};
-
 nb::tuple replay_arrays(const AnyArray& q, const AnyArray& k, const AnyArray& v,
                         const std::optional<AnyArray>& wo_v_l1, const std::string& sequence,
                         int layer, int head, int n_layers, double scale, Index window,
@@ -258,30 +227,6 @@ nb::tuple replay_arrays(const AnyArray& q, const AnyArray& k, const AnyArray& v,
   return result_of(std::move(result), shape);
 }
 
-// `kvbench WORDS..`, of the commands run and merge; its exit code.
-int run_command(std::vector<std::string> words, const Methods& methods) {
-  const Algorithms algorithms(methods);
-  words.insert(words.begin(), "kvbench");
-  int exit_code = 0;
-  StopSignals::leave_to_caller();
-  run_interruptible(
-      [&] {
-        CLI::App app{"", "kvbench"};
-        app.require_subcommand(1);
-        const Command run = add_run(app, words, algorithms.all());
-        const Command merge = add_merge(app, algorithms.all());
-        check_arguments(app, words);
-        try {
-          app.parse(std::vector<std::string>(words.rbegin(), words.rend() - 1));
-        } catch (const CLI::ParseError& error) {
-          throw InputError(parse_error_text(app, words, error));
-        }
-        exit_code = run.app->parsed() ? run.run() : merge.run();
-      },
-      StopSignals::stop());
-  return exit_code;
-}
-
 // Whether kb.replay would compute with the array's own memory.
 bool shares_memory(const AnyArray& array) { return !DoubleStack("array", array).is_copy(); }
 
@@ -297,7 +242,12 @@ void define_exceptions(nb::module_& module) {
       *new nb::exception<InputError>(module, "Error", PyExc_ValueError);
   error.attr("__module__") = "kvbench";
   error.attr("__doc__") =
-      "What is wrong with the input, in the program's words: one line per error.";
+      "What is wrong with the input, in the program's words: one line per error. `reasons` lists "
+      "them.";
+  error.attr("reasons") = nb::module_::import_("builtins")
+                              .attr("property")(nb::cpp_function([](const nb::handle& self) {
+                                return nb::str(self).attr("split")("\n");
+                              }));
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
     try {
       std::rethrow_exception(thrown);
@@ -321,6 +271,7 @@ void define_exceptions(nb::module_& module) {
 void define(nb::module_& module) {
   define_exceptions(module);
   define_dump(module);
+  define_run(module);
   module.def("version", &program_version);
   module.def("instruction_set", &instruction_set);
   module.def("algorithms", [] { return to_line(algorithms_document()); });
@@ -332,7 +283,6 @@ void define(nb::module_& module) {
              nb::arg("rope").none(), nb::arg("chunk"), nb::arg("causal"), nb::arg("value_in_key"),
              nb::arg("sinks"), nb::arg("alibi_slopes"), nb::arg("fingerprint"), nb::arg("sweep"),
              nb::arg("place"), nb::arg("repro"), nb::arg("threads"), nb::arg("methods"));
-  module.def("run", &run_command, nb::arg("words"), nb::arg("methods"));
   module.def("shares_memory", &shares_memory, nb::arg("array"));
 }
 

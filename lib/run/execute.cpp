@@ -50,8 +50,9 @@ class ModelWorks {
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
     if (results.has(work.key())) return results;
     try {
-      results.add(work, ModelContext{[&](const auto& visit) { each(group, cell, visit); },
-                                     group.prompt, group.shape.tokens, execution_.kernels});
+      results.add(work,
+                  ModelContext{[&](const auto& visit) { each(group, cell, visit); }, group.prompt,
+                               group.shape.tokens, execution_.device.kernels()});
     } catch (const InputError& error) {
       results.fail(work.key(), error.what());
     } catch (const CellError& error) {
@@ -144,11 +145,12 @@ class HeadRun {
       replayed[i].watch = recorders[i].get();
     }
     const auto done = [&](std::size_t index, CellResult&& result) {
-      if (result.failed) execution_.check_device();
+      if (result.failed) execution_.device.throw_if_failed();
       const std::unique_ptr<KeptRecorder> recorder = std::move(recorders[index]);
       record(cells_[index], std::move(result), recorder.get());
     };
-    const ReplayTiming spent = replay(data->stream, setting, replayed, execution_.kernels, done);
+    const ReplayTiming spent =
+        replay(data->stream, setting, replayed, execution_.device.kernels(), done);
     timing.reference_seconds += spent.reference_seconds;
     timing.metrics_seconds += spent.metrics_seconds;
   }
@@ -251,15 +253,11 @@ std::vector<HeadWork> heads_of(const std::vector<Pass>& passes) {
   return works;
 }
 
-std::string layer_repro(const Execution& execution, const PlannedLayerRecord& layer) {
-  return execution.layer_repro ? execution.layer_repro(layer) : "";
-}
-
 void record_layers(const Execution& execution, const Pass& pass, const LayerGatherer& gatherer) {
   for (const std::size_t l : pass.layers) {
     const PlannedLayerRecord& layer = execution.plan.layer_records[l];
     const LayerGatherer::Outcome outcome = gatherer.outcome(l);
-    const std::string repro = layer_repro(execution, layer);
+    const std::string repro = execution.repro(layer);
     execution.journal.append_layer(
         l, outcome.result
                ? layer_record(execution.plan, layer, *outcome.result, repro)
@@ -286,8 +284,8 @@ void record_empty_layers(const Execution& execution) {
     if (!execution.selection.groups[layer.group]) continue;
     const CellState state = execution.journal.layer_state(l);
     const auto append = [&](const char* status, const std::string& reason) {
-      execution.journal.append_layer(l, empty_layer_record(execution.plan, layer, status, reason,
-                                                           layer_repro(execution, layer)));
+      execution.journal.append_layer(
+          l, empty_layer_record(execution.plan, layer, status, reason, execution.repro(layer)));
     };
     if (const auto reason = layer_skip_reason(execution.plan, layer)) {
       if (state != CellState::kSkipped) append("skipped", *reason);

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -12,9 +11,10 @@
 #include "cellfiles/kept_store.hpp"
 #include "cellfiles/rows_file.hpp"
 #include "dump/dump.hpp"
-#include "kernels/kernels.hpp"
 #include "results/journal.hpp"
 #include "results/results_file.hpp"
+#include "run/repro_command.hpp"
+#include "run/run_device.hpp"
 #include "run/run_observer.hpp"
 #include "run/shard_selection.hpp"
 #include "sweep/plan.hpp"
@@ -25,18 +25,21 @@ struct Execution {
   const Plan& plan;
   const std::vector<Dump>& dumps;  // as plan.dumps
   Journal& journal;
-  const Kernels& kernels;
-  // Throws if the device that the kernels run on failed for good; asked if a cell failed.
-  std::function<void()> check_device;
-  RowsFile* rows;     // null: per-row values are not kept
-  KeptStore* caches;  // null: what cells keep is not written
+  const RunDevice& device;  // asked whether it failed if a cell did
+  RowsFile* rows;           // null: per-row values are not kept
+  KeptStore* caches;        // null: what cells keep is not written
   const ShardSelection& selection;
-  std::function<std::string(const PlannedCell&)> repro;
+  // The sweep and the folder that `repro` of a record names.
+  SweepSource source = {};
+  std::string folder = {};
   bool retry_failed = false;
-  // The command that repeats a record of a whole layer; not given: no text.
-  std::function<std::string(const PlannedLayerRecord&)> layer_repro = nullptr;
   // Records of whole layers are gathered in as many passes as this asks for.
   double memory_limit = std::numeric_limits<double>::infinity();
+
+  std::string repro(const PlannedCell& cell) const { return repro_of(source, folder, cell); }
+  std::string repro(const PlannedLayerRecord& layer) const {
+    return repro_of(source, folder, plan, layer);
+  }
 };
 
 // Per cell of the plan, whether it is to be computed: those of the selection alone. A record of a
@@ -49,8 +52,8 @@ std::vector<bool> pending_layers(const Execution& execution);
 // Records what the plan skips of the selection, then runs the pending cells group by group, head by
 // head; records of whole layers follow the last head. A stream that cannot be read fails its cells;
 // the others go on. Ends early once `stop` is set. Throws BugError when a cell throws what is not
-// its own, IoError when the journal or the rows file cannot be written, and what check_device
-// throws. Returns timings of the groups that were worked on.
+// its own, IoError when the journal or the rows file cannot be written, and what the
+// device throws. Returns timings of the groups that were worked on.
 std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunObserver& observer,
                                                 std::atomic<bool>& stop);
 

@@ -110,4 +110,31 @@ OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options) {
   throw InputError(all.messages());
 }
 
+void require_heads_of(const KeptCache& cache, const std::string& path) {
+  const Dump dump(path);
+  ErrorList errors;
+  if (!cache.dump.empty() && cache.dump != dump.fingerprint()) {
+    throw InputError(fmt::format("{}: is of another dump, with fingerprint {}; name that one",
+                                 cache.path, cache.dump));
+  }
+  for (const KeptHead& head : cache.heads) {
+    const auto refuse = [&](const std::string& what) {
+      errors.add(fmt::format("{}: sequence {}, layer {}, KV head {}: {}", cache.path, head.sequence,
+                             head.layer, head.kv_head, what));
+    };
+    const SequenceInfo* sequence = dump.info().find_sequence(head.sequence);
+    const LayerInfo* layer = sequence == nullptr ? nullptr : sequence->find_layer(head.layer);
+    if (layer == nullptr || head.kv_head >= layer->kv_heads) {
+      refuse(path + " has no such head");
+      continue;
+    }
+    // Made for fewer tokens, the rows are of select.tokens.
+    const Index tokens = std::min(head.tokens.value_or(layer->tokens), layer->tokens);
+    if (const auto why = misfit(head, stream_shape(dump.info(), *layer, tokens), head.prompt)) {
+      refuse(*why);
+    }
+  }
+  errors.throw_if_any();
+}
+
 }  // namespace kvbench

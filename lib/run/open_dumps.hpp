@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/kept_cache.hpp"
 #include "dump/dump.hpp"
 #include "sweep/plan.hpp"
 
@@ -20,5 +21,9 @@ struct OpenDumps {
 // dump has: whole files are skipped with a reason, such heads alone would not be noticed. Throws
 // one InputError with the errors of all of them, after those that `config` carries.
 OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options = {});
+
+// Throws InputError unless the rows of a cache file are of heads that the dump at `path` has, and
+// fit their streams; all errors at once.
+void require_heads_of(const KeptCache& cache, const std::string& path);
 
 }  // namespace kvbench

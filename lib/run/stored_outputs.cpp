@@ -1,5 +1,7 @@
 #include "run/stored_outputs.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "kernels/kernels.hpp"
+#include "system/error.hpp"
 
 namespace kvbench {
 namespace {
@@ -196,6 +199,27 @@ class StoredHead {
   ExactRows exact_;
 };
 
+// Reads every query, key and value of a layer: InputError for one that is not finite.
+void read_through(const Dump& dump, const std::string& sequence, const LayerInfo& layer) {
+  for (int head = 0; head < static_cast<int>(layer.kv_heads); ++head) {
+    dump.read_stream(sequence, layer.index, head);
+  }
+}
+
+// `name`: of the layer, sequence/layer.
+void add(StoredOutputs& found, const OutputDifference& layer, const std::string& name,
+         double stored_scale) {
+  ++found.compared;
+  found.most = larger_difference(found.most, layer.most);
+  found.type = coarser(found.type, layer.type);
+  if (layer.agrees()) return;
+  found.agrees = false;
+  if (layer.fitting_scale) {
+    found.scales.push_back(fmt::format("{}: out fits a scale of {:.4g}, and {:.4g} is stored", name,
+                                       *layer.fitting_scale, stored_scale));
+  }
+}
+
 }  // namespace
 
 double relative_difference(const double* z, const double* out, Index count) {
@@ -240,10 +264,35 @@ OutputDifference output_difference(const Dump& dump, const std::string& sequence
   return found;
 }
 
-void read_through(const Dump& dump, const std::string& sequence, const LayerInfo& layer) {
-  for (int head = 0; head < static_cast<int>(layer.kv_heads); ++head) {
-    dump.read_stream(sequence, layer.index, head);
+StoredOutputs compare_stored_outputs(
+    const Dump& dump, std::optional<double> tolerance,
+    const std::function<void(const std::string& sequence, int layer, Index rows,
+                             const OutputDifference& difference)>& each) {
+  StoredOutputs found;
+  ErrorList errors;
+  for (const SequenceInfo& sequence : dump.info().sequences) {
+    for (const LayerInfo& layer : sequence.layers) {
+      errors.gather([&] {
+        if (layer.residual_rows > 0) dump.read_residual_norms(sequence.name, layer.index);
+        for (int head = 0; layer.hidden > 0 && head < static_cast<int>(layer.query_heads); ++head) {
+          dump.read_wo(sequence.name, layer.index, head);
+        }
+        const std::string name = fmt::format("{}/{}", sequence.name, layer.index);
+        const Index rows = std::min(layer.out_rows, layer.query_rows);
+        if (rows == 0) {
+          read_through(dump, sequence.name, layer);
+          found.without_out.push_back(name);
+          return;
+        }
+        const OutputDifference difference =
+            output_difference(dump, sequence.name, layer, rows, tolerance);
+        each(sequence.name, layer.index, rows, difference);
+        add(found, difference, name, layer.scale);
+      });
+    }
   }
+  errors.throw_if_any();
+  return found;
 }
 
 }  // namespace kvbench

@@ -1,8 +1,11 @@
 // The attention outputs that a dump stores, recomputed from its queries, keys and values.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "dump/dump.hpp"
 
@@ -43,7 +46,21 @@ OutputDifference output_difference(const Dump& dump, const std::string& sequence
                                    const LayerInfo& layer, Index rows,
                                    std::optional<double> tolerance = std::nullopt);
 
-// Reads every query, key and value of a layer: InputError for one that is not finite.
-void read_through(const Dump& dump, const std::string& sequence, const LayerInfo& layer);
+// All layers of a dump.
+struct StoredOutputs {
+  std::size_t compared = 0;  // layers that hold out
+  double most = 0.0;         // largest ||z - out|| / ||out||
+  bool agrees = true;
+  ElementType type = ElementType::kFloat64;  // the coarsest whose rounding was allowed
+  std::vector<std::string> scales;           // a sentence per layer that fits another scale
+  std::vector<std::string> without_out;      // sequence/layer
+};
+
+// Compares every layer that holds `out`, and calls `each` with it; reads the others through. Throws
+// InputError with all errors of the dump: layers that cannot be read, numbers that are not finite.
+StoredOutputs compare_stored_outputs(
+    const Dump& dump, std::optional<double> tolerance,
+    const std::function<void(const std::string& sequence, int layer, Index rows,
+                             const OutputDifference& difference)>& each);
 
 }  // namespace kvbench

@@ -1,8 +1,9 @@
-"""kb.run: the program's run."""
+"""kb.run: the library's run, as the program does it."""
 
 import json
 import subprocess
 import tempfile
+import threading
 import unittest
 import warnings
 from collections import Counter
@@ -121,6 +122,45 @@ class Run(unittest.TestCase):
                                                   r"merge again\n.*1 of 2 cells failed\n  1 failed: .*row"):
             kb.merge([self.folder / "part"], out=self.folder / "merged.json")
 
+        with self.assertRaises(kb.RunError) as raised:
+            kb.merge([self.folder / "part"], out=self.folder / "merged.json")
+        self.assertEqual([each["status"] for each in raised.exception.failed], ["failed"])
+        self.assertEqual(list(raised.exception.reasons), ["failed"])
+        self.assertEqual(raised.exception.results.path, self.folder / "merged.json")
+
+    def test_progress_is_called_in_this_thread_with_what_is_finished_of_how_many(self):
+        calls = []
+        kb.run(self.config, out=self.folder / "out", quiet=True,
+               progress=lambda *counts: calls.append((*counts, threading.get_ident())))
+        here = threading.get_ident()
+        self.assertEqual(calls, [(done, 9, here) for done in range(10)])
+        again = []
+        kb.run(self.config, out=self.folder / "out", quiet=True,
+               progress=lambda *counts: again.append(counts))
+        self.assertEqual(again, [(0, 0)])
+
+    def test_a_run_whose_progress_raises_ends_with_that_and_resumes(self):
+        def stop_at_four(done, _):
+            if done == 4:
+                raise LookupError("enough")
+
+        with self.assertRaisesRegex(LookupError, "enough"):
+            kb.run(self.config, out=self.folder / "out", quiet=True, progress=stop_at_four)
+        rest = []
+        kb.run(self.config, out=self.folder / "out", quiet=True,
+               progress=lambda *counts: rest.append(counts))
+        self.assertLess(rest[0][1], 6)
+        self.assertEqual(rest[-1][0], rest[-1][1])
+
+    def test_an_error_lists_its_reasons(self):
+        sweep = {**SWEEP, "algorithms": [{"algorithm": "h20"}, {"algorithm": "snapkw"}]}
+        with self.assertRaises(kb.Error) as raised:
+            kb.run(sweep, out=self.folder / "out", quiet=True)
+        reasons = raised.exception.reasons
+        self.assertEqual(len(reasons), 2)
+        self.assertIn("/algorithms/0", reasons[0])
+        self.assertEqual("\n".join(reasons), str(raised.exception))
+
     def test_errors_are_exceptions(self):
         for sweep, options, words in (
                 ({**SWEEP, "algorithms": [{"algorithm": "h20"}]}, {}, ("/algorithms/0", "h2o")),
@@ -128,6 +168,8 @@ class Run(unittest.TestCase):
                 (self.folder / "none.json", {}, ("none.json",)),
                 (self.config, {"device": "tpu"}, ("kvbench.run: device", "tpu")),
                 (self.config, {"threads": 0}, ("kvbench.run: threads",)),
+                (self.config, {"memory_limit": 0}, ("kvbench.run: memory_limit",)),
+                (self.config, {"fresh": True, "add": True}, ("kvbench.run: add", "fresh")),
                 (self.config, {"only": "nothing/*"}, ("nothing/*",))):
             with self.subTest(words=words), self.assertRaises(kb.Error) as raised:
                 kb.run(sweep, out=self.folder / "out", quiet=True, **options)

@@ -36,7 +36,6 @@ struct LayerRun : SmallRun {
     Execution execution = this->execution();
     execution.memory_limit = memory_limit;
     execution.retry_failed = retry_failed;
-    execution.layer_repro = [](const PlannedLayerRecord& layer) { return "again " + layer.id; };
     std::atomic<bool> stop{false};
     CountingObserver observer;
     execute(execution, observer, stop);
@@ -98,7 +97,7 @@ TEST_CASE("every record of a layer has the errors of its heads' answers after th
     const PlannedLayerRecord& planned = run.plan.layer_records[l];
     const Json record = run.journal->read_layer(l);
     CHECK(record.at("id") == planned.id);
-    CHECK(record.at("repro") == "again " + planned.id);
+    CHECK(record.at("repro") == run.execution().repro(planned));
     CHECK(is_layer_record_of(record, run.plan, planned));
     const NaiveLayerReport naive = naive_of(run, planned);
     for (const auto& [path, value] : naive.numbers) {

@@ -64,19 +64,20 @@ class SmallRun {
 
   std::string dump_path() const { return folder_.file("a.h5"); }
 
-  Execution execution() const {
+  Execution execution() const { return execution(device); }
+  Execution execution(const RunDevice& on) const {
     return {.plan = plan,
             .dumps = dumps,
             .journal = *journal,
-            .kernels = cpu_kernels(),
-            .check_device = [] {},
+            .device = on,
             .rows = nullptr,
             .caches = nullptr,
             .selection = selection,
-            .repro = [](const PlannedCell& cell) { return "again " + cell.id.text(); },
+            .source = {.file = folder_.file("quick.json")},
             .retry_failed = false};
   }
 
+  RunDevice device;
   Plan plan;
   std::vector<Dump> dumps;
   ShardSelection selection;

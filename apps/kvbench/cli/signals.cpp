@@ -6,7 +6,6 @@ namespace kvbench {
 namespace {
 
 std::atomic<bool> stop_requested{false};
-bool callers = false;  // the signals are
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
@@ -19,7 +18,6 @@ void on_signal(int signal) {
 }
 
 void handle(void (*handler)(int)) {
-  if (callers) return;
   struct sigaction action = {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
@@ -42,7 +40,5 @@ StopSignals::StopSignals() {
 StopSignals::~StopSignals() { handle(SIG_DFL); }
 
 std::atomic<bool>& StopSignals::stop() { return stop_requested; }
-
-void StopSignals::leave_to_caller() { callers = true; }
 
 }  // namespace kvbench

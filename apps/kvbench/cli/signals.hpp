@@ -16,9 +16,6 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   static std::atomic<bool>& stop();
-
-  // From now on no signal is caught: a process that has handlers of its own (Python) sets stop().
-  static void leave_to_caller();
 };
 
 }  // namespace kvbench

@@ -288,8 +288,7 @@ CLI::Option* add_shard_option(CLI::App& command, std::string& shard) {
       ->type_name("i/n");
 }
 
-SweepConfig read_sweep_options(const SweepOptions& options,
-                               const std::vector<AlgorithmDescription>& algorithms) {
+SweepConfig read_sweep_options(const SweepOptions& options) {
   const bool has_parameters = std::any_of(options.params.begin(), options.params.end(),
                                           [](const auto& param) { return !param.second.empty(); });
   const bool in_words = !options.dumps.empty() || !options.algorithms.empty() || has_parameters ||
@@ -300,7 +299,7 @@ SweepConfig read_sweep_options(const SweepOptions& options,
         "by --set, or dumps and algorithms");
   }
   if (!options.config.empty()) {
-    return read_sweep(options.config, options.all_sets(), algorithms, ErrorPolicy::kKeep);
+    return read_sweep(options.config, options.all_sets(), all_algorithms(), ErrorPolicy::kKeep);
   }
   if (options.dumps.empty() || options.algorithms.empty()) {
     throw InputError(
@@ -310,7 +309,13 @@ SweepConfig read_sweep_options(const SweepOptions& options,
                                             : "--algorithm"));
   }
   return parse_sweep(sweep_document(options).dump(-1, ' ', false, json::error_handler_t::replace),
-                     kPlace, options.all_sets(), algorithms, ErrorPolicy::kKeep);
+                     kPlace, options.all_sets(), all_algorithms(), ErrorPolicy::kKeep);
+}
+
+SweepSource source_of(const SweepOptions& options) {
+  SweepSource source{.file = options.config};
+  if (source.has_file()) source.sets = options.all_sets();
+  return source;
 }
 
 }  // namespace kvbench

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "run/repro_command.hpp"
 #include "sweep/config.hpp"
 
 namespace kvbench {
@@ -27,7 +28,6 @@ struct SweepOptions {
   // `sets` after what --seeds, --layers and --prompt-tokens set. Throws InputError where one of
   // them and a set are of the same value.
   std::vector<std::string> all_sets() const;
-  bool has_file() const { return !config.empty() && config != "-"; }
 };
 
 void add_sweep_options(CLI::App& command, SweepOptions& options);
@@ -35,8 +35,9 @@ CLI::Option* add_shard_option(CLI::App& command, std::string& shard);
 
 // The sweep that they describe. Throws InputError where both a file and dumps or algorithms are
 // given, or neither; else as read_sweep() with ErrorPolicy::kKeep.
-SweepConfig read_sweep_options(
-    const SweepOptions& options,
-    const std::vector<AlgorithmDescription>& algorithms = all_algorithms());
+SweepConfig read_sweep_options(const SweepOptions& options);
+
+// The same sweep as `repro` of a record names it.
+SweepSource source_of(const SweepOptions& options);
 
 }  // namespace kvbench

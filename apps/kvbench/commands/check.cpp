@@ -13,7 +13,6 @@
 #include "commands.hpp"
 #include "exit_codes.hpp"
 #include "output/check_reports.hpp"
-#include "output/check_table.hpp"
 #include "output/incomplete_warning.hpp"
 #include "output/log.hpp"
 #include "results/layer_record.hpp"
@@ -72,20 +71,6 @@ int suggest(const CheckOptions& options) {
   return kExitDone;
 }
 
-void print_report(const CheckOptions& options, const CheckReport& report) {
-  if (options.json || options.format == "json") {
-    Json document = {{"results", options.results}, {"bounds_file", options.bounds}};
-    document.update(report_json(report));
-    print_json(document, 2);
-  } else if (options.format == "junit") {
-    print_block(check_junit(report, options.bounds, options.results));
-  } else if (options.format == "markdown") {
-    print_block(check_markdown(report));
-  } else {
-    print_block(check_table(report, terminal_columns(stdout)));
-  }
-}
-
 int run(const CheckOptions& options) {
   if (!options.suggest.empty()) return suggest(options);
   BoundsFile bounds;
@@ -101,7 +86,7 @@ int run(const CheckOptions& options) {
     return kExitDone;
   }
   const CheckReport report = check_bounds(bounds, *results);
-  print_report(options, report);
+  print_check(report, options.json ? "json" : options.format, options.bounds, options.results);
   return report.passed() ? kExitDone : kExitViolation;
 }
 

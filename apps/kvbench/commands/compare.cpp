@@ -1,5 +1,3 @@
-#include "compare/compare.hpp"
-
 #include <fmt/core.h>
 
 #include <cmath>
@@ -10,12 +8,11 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "compare/compare_files.hpp"
 #include "exit_codes.hpp"
 #include "output/compare_table.hpp"
 #include "output/incomplete_warning.hpp"
 #include "output/log.hpp"
-#include "results/layer_record.hpp"
-#include "results/read_results.hpp"
 #include "system/error.hpp"
 
 namespace kvbench {
@@ -55,72 +52,15 @@ void check_rules(const CompareRules& rules, ErrorList& errors) {
   }
 }
 
-// The rules of one kind of record: with the metrics of that kind alone.
-CompareRules rules_of(const CompareRules& rules, bool layers) {
-  CompareRules out = rules;
-  std::erase_if(out.metrics,
-                [&](const std::string& path) { return is_layer_metric(path) != layers; });
-  return out;
-}
-
-// Cells, and where both files have them records of whole layers; what no metric speaks of is not
-// compared.
-struct Compared {
-  std::optional<Comparison> cells;
-  std::optional<Comparison> layers;
-
-  bool passed() const { return (!cells || cells->passed()) && (!layers || layers->passed()); }
-};
-
-struct File {
-  ComparedResults cells;
-  ComparedResults layers;
-};
-
-// Both files are read, whatever is wrong with one of them or with the rules.
-Compared compare(const CompareOptions& options) {
+int run(const CompareOptions& options) {
   ErrorList errors;
   check_rules(options.rules, errors);
-  const CompareRules of_cells = rules_of(options.rules, false);
-  const CompareRules of_layers = rules_of(options.rules, true);
-  const auto metrics_of = [&](const CompareRules& rules) {
-    return errors.none() ? rules.all_metrics() : std::vector<std::string>();
-  };
-  const auto read = [&](const std::string& path) {
-    File file{ComparedResults(metrics_of(of_cells), path),
-              ComparedResults(metrics_of(of_layers), path, "layers")};
-    errors.gather([&] {
-      const Json rest =
-          read_results(path, {.cell = [&](Json&& cell) { file.cells.add(cell); },
-                              .layer = [&](Json&& layer) { file.layers.add(layer); }});
-      warn_if_incomplete(rest, path);
-    });
-    return file;
-  };
-  const File a = read(options.a);
-  const File b = read(options.b);
-  errors.throw_if_any();
-  Compared compared;
-  if (!of_cells.metrics.empty()) compared.cells = compare_results(a.cells, b.cells, of_cells);
-  if (of_layers.metrics.empty()) return compared;
-  const bool in_a = a.layers.size() > 0;
-  const bool in_b = b.layers.size() > 0;
-  if (in_a && in_b) {
-    compared.layers = compare_results(a.layers, b.layers, of_layers);
-  } else if (!compared.cells) {
-    throw InputError(
-        fmt::format("{}: has no records of whole layers to compare; run the sweep on a dump with "
-                    "the output projection (wo) or evidence",
-                    in_a ? options.b : options.a));
-  } else if (in_a || in_b) {
+  const ComparedFiles compared =
+      compare_files(options.a, options.b, options.rules, errors, warn_if_incomplete);
+  if (!compared.layers_only_in.empty()) {
     log_text("kvbench: note: only {} has records of whole layers; they are not compared\n",
-             in_a ? options.a : options.b);
+             compared.layers_only_in);
   }
-  return compared;
-}
-
-int run(const CompareOptions& options) {
-  const Compared compared = compare(options);
   const CompareRules of_layers = rules_of(options.rules, true);
   if (options.json) {
     Json document = {{"a", options.a}, {"b", options.b}};

@@ -1,7 +1,3 @@
-#include "sweep/plan.hpp"
-
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -15,19 +11,17 @@
 #include "cli/threads_option.hpp"
 #include "commands.hpp"
 #include "commands/show_plan.hpp"
+#include "compute_device.hpp"
 #include "estimate/cost_estimate.hpp"
 #include "exit_codes.hpp"
 #include "output/log.hpp"
 #include "output/plan_report.hpp"
+#include "output/run_log.hpp"
 #include "run/described_dump.hpp"
 #include "run/memory_estimate.hpp"
 #include "run/open_dumps.hpp"
-#include "run/shard_selection.hpp"
-#include "sweep/budget_notes.hpp"
-#include "sweep/config.hpp"
-#include "sweep/row_notes.hpp"
+#include "run/run_sweep.hpp"
 #include "system/error.hpp"
-#include "system/memory_limit.hpp"
 #include "system/parallel.hpp"
 
 namespace kvbench {
@@ -81,35 +75,33 @@ OpenDumps described(const SweepConfig& config, const DumpShape& shape) {
 int show_plan(const PlanOptions& options) {
   if (options.threads > 0) set_thread_count(options.threads);
   const auto start = std::chrono::steady_clock::now();
+  RunLog log(false);
   ComputeDevice device(options.device);
   const bool is_described = !options.shape.empty();
   const DumpShape shape = is_described ? read_dump_shape(options.shape) : DumpShape{};
-  SweepConfig config = read_sweep_options(
-      is_described ? on_described_dump(options.sweep, options.shape) : options.sweep);
-  OpenDumps dumps = is_described ? described(config, shape)
-                                 : open_dumps(config, {.memory_limit = options.memory_limit});
-  log_notes(dumps.notes);
-  device.suit(dumps.planned);
-  const auto memory_limit =
-      static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
-  const Plan plan =
-      make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(), memory_limit);
-  log_notes(notes_of_rows(plan));
-  log_notes(notes_of_budgets(plan));
-  const ShardSelection selection = select_shard(plan, options.shard);
+  const SweepOptions sweep =
+      is_described ? on_described_dump(options.sweep, options.shape) : options.sweep;
+  RunRequest request{.sweep = read_sweep_options(sweep),
+                     .source = source_of(sweep),
+                     .device = device,
+                     .only = sweep.only,
+                     .shard = options.shard,
+                     .memory_limit = options.memory_limit};
+  const PlannedRun run = is_described ? plan_run(request, described(request.sweep, shape), log)
+                                      : plan_run(request, log);
   try {
-    check_memory_limit(plan, selection.groups, thread_count(), memory_limit);
+    check_memory_limit(run.plan, run.selection.groups, thread_count(), run.memory_limit);
   } catch (const InputError& error) {  // a run would end so; a plan says what it needs
     log_notes(error.messages());
   }
   const std::chrono::duration<double> opened = std::chrono::steady_clock::now() - start;
   CostEstimate cost =
-      estimate_cost(plan, dumps.dumps, device.kernels(), selection,
-                    std::max(kMostTrialSeconds - opened.count(), kLeastTrialSeconds), memory_limit,
-                    is_described ? ReadStream(drawn_stream) : nullptr);
+      estimate_cost(run.plan, run.dumps, device.kernels(), run.selection,
+                    std::max(kMostTrialSeconds - opened.count(), kLeastTrialSeconds),
+                    run.memory_limit, is_described ? ReadStream(drawn_stream) : nullptr);
   cost.start_seconds = opened.count();
   if (is_described) cost.dump_bytes = dump_bytes(shape);
-  const PlanReport report(plan, selection, cost, thread_count());
+  const PlanReport report(run.plan, run.selection, cost, thread_count());
   if (options.json) {
     report.write_json(print_block);
   } else {

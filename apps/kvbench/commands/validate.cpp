@@ -1,21 +1,19 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "cellfiles/cache_file.hpp"
 #include "commands.hpp"
 #include "dump/dump.hpp"
 #include "exit_codes.hpp"
 #include "output/log.hpp"
+#include "output/stored_outputs_table.hpp"
 #include "run/open_dumps.hpp"
-#include "run/stored_outputs.hpp"
 #include "sweep/config.hpp"
 #include "sweep/plan.hpp"
 #include "system/error.hpp"
@@ -45,77 +43,9 @@ Examples:
   kvbench validate --config configs/quick.json
   kvbench validate kept.h5 --dump data/smollm2-constitution.h5   # a cache file)";
 
-struct LargestDifference {
-  std::size_t compared = 0;  // layers that hold out
-  double most = 0.0;
-  bool agrees = true;
-  ElementType type = ElementType::kFloat64;  // the coarsest whose rounding was allowed
-  std::vector<std::string> scales;           // what is told of a scale that fits
-  std::vector<std::string> without_out;      // sequence/layer
-
-  void add(const OutputDifference& layer, const std::string& name, double stored_scale) {
-    ++compared;
-    most = larger_difference(most, layer.most);
-    type = coarser(type, layer.type);
-    if (layer.agrees()) return;
-    agrees = false;
-    if (layer.fitting_scale) {
-      scales.push_back(fmt::format("{}: out fits a scale of {:.4g}, and {:.4g} is stored", name,
-                                   *layer.fitting_scale, stored_scale));
-    }
-  }
-};
-
-const char* verdict(const OutputDifference& layer) {
-  if (layer.agrees()) return "";
-  return layer.excess > 1.0 ? "  above tolerance" : "  within rounding, of another scale";
-}
-
-// One line of the table per layer that holds `out`; InputError, all errors of the dump at once.
-LargestDifference compare_layers(const Dump& dump, std::optional<double> tolerance) {
-  LargestDifference found;
-  ErrorList errors;
-  for (const SequenceInfo& sequence : dump.info().sequences) {
-    for (const LayerInfo& layer : sequence.layers) {
-      errors.gather([&] {
-        if (layer.residual_rows > 0) dump.read_residual_norms(sequence.name, layer.index);
-        for (int head = 0; layer.hidden > 0 && head < static_cast<int>(layer.query_heads); ++head) {
-          dump.read_wo(sequence.name, layer.index, head);
-        }
-        const Index rows = std::min(layer.out_rows, layer.query_rows);
-        if (rows == 0) {
-          read_through(dump, sequence.name, layer);
-          found.without_out.push_back(fmt::format("{}/{}", sequence.name, layer.index));
-          return;
-        }
-        const OutputDifference difference =
-            output_difference(dump, sequence.name, layer, rows, tolerance);
-        if (found.compared == 0) {
-          print_text("{:<24} {:>5} {:>5}  {}\n", "sequence", "layer", "rows", "difference");
-        }
-        print_text("{:<24} {:>5} {:>5}  {:.3e}{}\n", sequence.name, layer.index, rows,
-                   difference.most, verdict(difference));
-        found.add(difference, fmt::format("{}/{}", sequence.name, layer.index), layer.scale);
-      });
-    }
-  }
-  errors.throw_if_any();
-  return found;
-}
-
-void log_uncompared(const LargestDifference& found, const std::string& dump) {
-  constexpr std::size_t kShown = 20;
-  const std::vector<std::string>& layers = found.without_out;
-  if (layers.empty()) return;
-  const auto end = layers.begin() + static_cast<std::ptrdiff_t>(std::min(layers.size(), kShown));
-  log_text("{}: {} of {} layers have no out and were not compared (sequence/layer): {}{}\n", dump,
-           layers.size(), layers.size() + found.compared, fmt::join(layers.begin(), end, ", "),
-           layers.size() > kShown ? ", .." : "");
-}
-
 int validate_dump(const ValidateOptions& options) {
   const Dump dump(options.dump);
-  const LargestDifference found = compare_layers(dump, options.tolerance);
+  const StoredOutputs found = print_stored_outputs(dump, options.tolerance);
   if (found.compared == 0) {
     throw InputError(options.dump +
                      ": no layer has out, the model's own attention output, so there is nothing "
@@ -145,34 +75,6 @@ int validate_dump(const ValidateOptions& options) {
   return kExitViolation;
 }
 
-// Whether the rows are of streams that the dump has; each head must be one of its.
-void check_against_dump(const KeptCache& cache, const std::string& path) {
-  const Dump dump(path);
-  ErrorList errors;
-  if (!cache.dump.empty() && cache.dump != dump.fingerprint()) {
-    throw InputError(fmt::format("{}: is of another dump, with fingerprint {}; name that one",
-                                 cache.path, cache.dump));
-  }
-  for (const KeptHead& head : cache.heads) {
-    const auto refuse = [&](const std::string& what) {
-      errors.add(fmt::format("{}: sequence {}, layer {}, KV head {}: {}", cache.path, head.sequence,
-                             head.layer, head.kv_head, what));
-    };
-    const SequenceInfo* sequence = dump.info().find_sequence(head.sequence);
-    const LayerInfo* layer = sequence == nullptr ? nullptr : sequence->find_layer(head.layer);
-    if (layer == nullptr || head.kv_head >= layer->kv_heads) {
-      refuse(path + " has no such head");
-      continue;
-    }
-    // Made for fewer tokens, the rows are of select.tokens.
-    const Index tokens = std::min(head.tokens.value_or(layer->tokens), layer->tokens);
-    if (const auto why = misfit(head, stream_shape(dump.info(), *layer, tokens), head.prompt)) {
-      refuse(*why);
-    }
-  }
-  errors.throw_if_any();
-}
-
 int validate_cache(const ValidateOptions& options) {
   const auto cache = open_cache(options.dump);
   if (options.cache_of.empty()) {
@@ -180,7 +82,7 @@ int validate_cache(const ValidateOptions& options) {
                options.dump, cache->heads.size());
     return kExitDone;
   }
-  check_against_dump(*cache, options.cache_of);
+  require_heads_of(*cache, options.cache_of);
   print_text("{}: ok, rows of {} KV heads of {}\n", options.dump, cache->heads.size(),
              options.cache_of);
   return kExitDone;

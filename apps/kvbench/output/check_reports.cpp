@@ -8,6 +8,7 @@
 
 #include "output/cell_text.hpp"
 #include "output/check_table.hpp"
+#include "output/log.hpp"
 #include "output/terminal.hpp"
 
 namespace kvbench {
@@ -134,6 +135,21 @@ std::string check_markdown(const CheckReport& report) {
     }
   }
   return out;
+}
+
+void print_check(const CheckReport& report, const std::string& format, const std::string& bounds,
+                 const std::string& results) {
+  if (format == "json") {
+    Json document = {{"results", results}, {"bounds_file", bounds}};
+    document.update(report_json(report));
+    print_json(document, 2);
+  } else if (format == "junit") {
+    print_block(check_junit(report, bounds, results));
+  } else if (format == "markdown") {
+    print_block(check_markdown(report));
+  } else {
+    print_block(check_table(report, terminal_columns(stdout)));
+  }
 }
 
 }  // namespace kvbench

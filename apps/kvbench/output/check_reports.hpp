@@ -16,4 +16,8 @@ std::string check_junit(const CheckReport& report, const std::string& suite,
 // A heading with the count, a Markdown table of a line per bound, the first violations of each.
 std::string check_markdown(const CheckReport& report);
 
+// Prints the report as `format`: table, json, junit or markdown. `bounds`, `results`: the files.
+void print_check(const CheckReport& report, const std::string& format, const std::string& bounds,
+                 const std::string& results);
+
 }  // namespace kvbench

@@ -51,7 +51,7 @@ class Progress : public RunObserver {
   void at(const std::string& place) override;
   void cell_done() override;
   // No more is drawn, and what was drawn is cleared.
-  void end();
+  void end() override;
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -22,7 +22,7 @@ from kvbench._dumps import Dump, Layer, Sequence, open_dump  # noqa: E402
 from kvbench._listing import algorithms, metrics, storage  # noqa: E402
 from kvbench._methods import Kept, Prompt, Row, method  # noqa: E402
 from kvbench._replay import Replay, replay  # noqa: E402
-from kvbench._run import Results, merge, run  # noqa: E402
+from kvbench._run import Results, RunError, merge, run  # noqa: E402
 
 __version__ = version()
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "Replay",
     "Results",
     "Row",
+    "RunError",
     "Sequence",
     "algorithms",
     "merge",

@@ -9,6 +9,10 @@ from numpy.typing import NDArray
 class Error(ValueError):
     """Errors of the input, in the program's words, one per line."""
 
+    @property
+    def reasons(self) -> list[str]:
+        """The errors, one line each."""
+
 class Dump:
     def __init__(self, path: str) -> None: ...
     def document(self) -> str: ...
@@ -59,7 +63,28 @@ def replay(
     NDArray[np.int64],
 ]: ...
 def run(
-    words: list[str],
+    config: str,
+    *,
+    out: str,
+    sets: list[str],
+    only: list[str],
+    shard: str,
+    device: str,
+    threads: int,
+    memory_limit: int,
+    fresh: bool,
+    add: bool,
+    anonymous: bool,
+    retry_failed: bool,
+    quiet: bool,
+    argv: list[str],
+    progress: Callable[[int, int], object] | None,
     methods: list[tuple[str, str, str, bool, str, Callable[[str, int, list[Any]], Any]]],
-) -> int: ...
+) -> str: ...
+def merge(
+    folders: list[str],
+    *,
+    out: str,
+    methods: list[tuple[str, str, str, bool, str, Callable[[str, int, list[Any]], Any]]],
+) -> str: ...
 def shares_memory(array: Any) -> bool: ...

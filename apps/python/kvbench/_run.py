@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -18,9 +18,8 @@ from kvbench._arrays import number, plain
 from kvbench._asking import method_tables
 from kvbench._methods import classes_called
 
-_FAILED_CELLS = 3  # exit codes of the program
-_DONE = (0, _FAILED_CELLS)
 _SHOWN = 3  # reasons in a message
+_MOST_THREADS = 4096
 _FLAGS = ("fresh", "add", "anonymous", "retry-failed", "quiet")
 _OPTIONS = {
     **{f"--{name}": name.replace("-", "_") + "=True" for name in _FLAGS},
@@ -28,7 +27,7 @@ _OPTIONS = {
     "--set": "sets",
     "--memory-limit": "memory_limit",
 }
-"""Keywords that stand for the program's options."""
+"""Keywords, by the program's options that the library's messages name."""
 
 
 class Results:
@@ -67,6 +66,11 @@ class Results:
                 found.setdefault(cell["status"], Counter())[cell["reason"]] += 1
         return {status: dict(reasons.most_common()) for status, reasons in found.items()}
 
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        """The records of the cells that failed, each with its `reason`."""
+        return [cell for cell in self.cells if cell["status"] == "failed"]
+
     def _lines(self, status: str) -> list[str]:
         """How many cells have `status`, and why."""
         reasons = self.reasons.get(status, {})
@@ -90,6 +94,25 @@ class Results:
         return f"<results {str(self.path)!r}>"
 
 
+class RunError(RuntimeError):
+    """Cells are missing from results, for all that could be computed of them."""
+
+    def __init__(self, message: str, results: Results) -> None:
+        super().__init__(message)
+        self.results = results
+        """What there is: `Results.reasons` and `.failed` are those of the cells that failed."""
+
+    @property
+    def reasons(self) -> dict[str, dict[str, int]]:
+        """`Results.reasons` of what there is."""
+        return self.results.reasons
+
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        """The records of the cells that failed."""
+        return self.results.failed
+
+
 def _kvplot(needs: str) -> Any:
     try:
         import kvplot
@@ -107,7 +130,7 @@ def _absolute(given: Any) -> Any:
     return os.path.abspath(given) if isinstance(given, (str, os.PathLike)) else given  # noqa: PTH100
 
 
-def _absolute_paths(entry: Any) -> Any:
+def _found_from_here(entry: Any) -> Any:
     """An algorithm of the sweep; `given` with absolute paths."""
     params = entry.get("params") if isinstance(entry, dict) else None
     if not isinstance(params, dict) or entry.get("algorithm") != "given" or "file" not in params:
@@ -123,7 +146,7 @@ def _written(sweep: dict[str, Any], out: Path) -> Iterator[Path]:
     if isinstance(document.get("dumps"), (list, tuple)):
         document["dumps"] = _absolute(document["dumps"])
     if isinstance(document.get("algorithms"), (list, tuple)):
-        document["algorithms"] = [_absolute_paths(entry) for entry in document["algorithms"]]
+        document["algorithms"] = [_found_from_here(entry) for entry in document["algorithms"]]
     out.mkdir(parents=True, exist_ok=True)
     path = out / "sweep.json"
     before = path.read_bytes() if path.exists() else None
@@ -138,25 +161,45 @@ def _written(sweep: dict[str, Any], out: Path) -> Iterator[Path]:
         raise
 
 
-def _command(words: list[str], tables: list[Any]) -> int:
-    """The exit code of the program's command; its errors name keywords."""
+@contextmanager
+def _named_keywords() -> Iterator[None]:
+    """Has errors of the library name keywords in place of the program's options."""
     try:
-        return _core.run(words, tables)
+        yield
     except (_core.Error, OSError) as error:
         named = re.sub(r"--[a-z-]+", lambda found: _OPTIONS.get(found[0], found[0]), str(error))
-        raise type(error)(re.sub(r"^kvbench (run|merge): ", r"kvbench.\1: ", named)) from None
+        raise type(error)(named) from None
 
 
-def _results(code: int, path: Path, resume: str) -> Results:
-    """Raises where a finished command lacks cells, warns where it lacks numbers."""
+def _refuse(what: str) -> _core.Error:
+    return _core.Error(f"kvbench.run: {what}")
+
+
+def _checked(device: str, threads: int | None, memory_limit: int | None, both: bool) -> None:
+    if device not in ("cpu", "cuda", "auto"):
+        raise _refuse(f"device: must be cpu, cuda or auto, got {device}")
+    if threads is not None and not 1 <= threads <= _MOST_THREADS:
+        raise _refuse(f"threads: must be in [1, {_MOST_THREADS}], got {threads}")
+    if memory_limit is not None and memory_limit < 1:
+        raise _refuse(f"memory_limit: must be at least 1 byte, got {memory_limit}")
+    if both:
+        raise _refuse("add: fresh is given as well; give one of them")
+
+
+def _texts(given: Iterable[str]) -> list[str]:
+    return [given] if isinstance(given, str) else [str(each) for each in given]
+
+
+def _results(path: Path, state: str, resume: str) -> Results:
+    """Raises where cells are missing, warns where they have no numbers."""
     results = Results(path)
     failed = results._lines("failed")
-    if code not in _DONE:
+    if state == "incomplete":
         planned = results.document["plan"]["cells"]
         missing = planned - len(results.cells)
         what = f"{missing} of {planned} cells" if missing else "parts of the results"
-        raise RuntimeError("\n".join([f"{path}: {what} are missing; {resume}", *failed]))
-    if code == _FAILED_CELLS:
+        raise RunError("\n".join([f"{path}: {what} are missing; {resume}", *failed]), results)
+    if state == "failed_cells":
         lines = failed or [f"{path}: records of whole layers failed; `layers` says why"]
         warnings.warn("\n".join(lines), RuntimeWarning, stacklevel=3)
     elif results.cells and all(cell["status"] == "skipped" for cell in results.cells):
@@ -179,6 +222,7 @@ def run(
     anonymous: bool = False,
     retry_failed: bool = False,
     quiet: bool = False,
+    progress: Callable[[int, int], object] | None = None,
     methods: Iterable[Any] = (),
 ) -> Results:
     """Runs a sweep into the folder `out`, as `kvbench run --config SWEEP --out OUT` does.
@@ -191,6 +235,10 @@ def run(
     cells of `out` is refused, unless `fresh` or `add` is set. Progress and the table of results go
     to stderr, unless `quiet`.
 
+    `progress`: called in this thread with the number of finished cells and that of the cells that
+    this call computes, first with 0, then after each cell. If it raises, the run ends with that
+    exception; the same call resumes it.
+
     `methods`: classes made with kvbench.method, which the sweep names by id like algorithms; their
     fields are the parameters, and axes. They run in this thread, one at a time, while other cells
     use the other threads; one that raises fails its cell, with the end of the traceback as reason.
@@ -202,36 +250,40 @@ def run(
     computes failed cells again.
 
     Raises kvbench.Error for errors of the sweep, its dumps or the folder (nothing was computed) and
-    OSError where the folder cannot be written, RuntimeError where cells are missing, with the
-    reasons of those that failed. Where cells failed, or all were skipped, a RuntimeWarning has the
-    reasons; `Results.reasons` has them all.
+    OSError where the folder cannot be written, RunError where cells are missing, with the reasons
+    of those that failed. Where cells failed, or all were skipped, a RuntimeWarning has the reasons;
+    `Results.reasons` has them all, `Results.failed` the records.
     """
     folder = Path(out)
-    words = ["--out", str(folder), "--device", device]
-    for option, values in (("--set", sets), ("--only", only)):
-        for value in [values] if isinstance(values, str) else values:
-            words += [option, value]
-    for option, given in (
-        ("--shard", shard),
-        ("--threads", threads),
-        ("--memory-limit", memory_limit),
-    ):
-        if given is not None:
-            words += [option, str(number(given))]
-    for option, wanted in (
-        ("--fresh", fresh),
-        ("--add", add),
-        ("--anonymous", anonymous),
-        ("--retry-failed", retry_failed),
-        ("--quiet", quiet),
-    ):
-        if wanted:
-            words.append(option)
+    device, threads, memory_limit = str(device), number(threads), number(memory_limit)
+    _checked(device, threads, memory_limit, fresh and add)
+    shard = str(shard or os.environ.get("KVBENCH_SHARD", ""))
+    sets, only = _texts(sets), _texts(only)
+    keywords = {"out": folder, "sets": sets, "only": only, "shard": shard, "device": device}
+    given = [f"{name}={value}" for name, value in keywords.items() if value]
     file = _written(sweep, folder) if isinstance(sweep, dict) else nullcontext(Path(sweep))
     try:
         with file as config:
             tables = method_tables("kvbench.run", methods)
-            code = _command(["run", "--config", str(config), *words], tables)
+            with _named_keywords():
+                state = _core.run(
+                    str(config),
+                    out=str(folder),
+                    sets=sets,
+                    only=only,
+                    shard=shard,
+                    device=device,
+                    threads=threads or 0,
+                    memory_limit=memory_limit or 0,
+                    fresh=fresh,
+                    add=add,
+                    anonymous=anonymous,
+                    retry_failed=retry_failed,
+                    quiet=quiet,
+                    argv=["kvbench.run", f"sweep={config}", *given],
+                    progress=progress,
+                    methods=tables,
+                )
     except _core.Error as error:
         unknown = re.search(r"unknown algorithm (\w+)", str(error))
         names = classes_called(unknown[1]) if unknown else ""
@@ -240,7 +292,7 @@ def run(
         raise _core.Error(
             f"kvbench.run: {unknown[1]} is a method of this program; give methods=[{names}]"
         ) from error
-    return _results(code, folder / "results.json", "call kvbench.run again to resume")
+    return _results(folder / "results.json", state, "call kvbench.run again to resume")
 
 
 def merge(
@@ -252,9 +304,10 @@ def merge(
     """Joins the shards of a run into the results file `out`, as `kvbench merge` does; `methods` as
     they were given to kvbench.run, and of the same source text.
 
-    Raises kvbench.Error for folders that are not shards of one run, RuntimeError if cells are
-    missing.
+    Raises kvbench.Error for folders that are not shards of one run, RunError if cells are missing.
     """
-    words = ["merge", *(os.fspath(folder) for folder in folders), "--out", os.fspath(out)]
-    code = _command(words, method_tables("kvbench.merge", methods))
-    return _results(code, Path(out), "finish their shards, then merge again")
+    tables = method_tables("kvbench.merge", methods)
+    names = [os.fspath(folder) for folder in folders]
+    with _named_keywords():
+        state = _core.merge(names, out=os.fspath(out), methods=tables)
+    return _results(Path(out), state, "finish their shards, then merge again")

@@ -1,4 +1,4 @@
-#include "commands/repro.hpp"
+#include "run/repro_command.hpp"
 
 #include <fmt/core.h>
 
@@ -43,50 +43,50 @@ std::string quoted(const std::string& text) {
 }
 
 // The call in Python for cells of a method that the program does not know.
-std::string python_repro_of(const SweepOptions& options, const std::string& config,
+std::string python_repro_of(const SweepSource& source, const std::string& config,
                             const PlannedCell& cell, const std::vector<std::string>& ids,
                             const std::string& out) {
   const std::string only = ids.size() == 1 ? quoted(ids.front()) : nlohmann::json(ids).dump();
   std::string call = fmt::format("kb.run({}, out=\"{}\", only={}, methods=[{}]", quoted(config),
                                  out, only, cell.algorithm->title);
-  if (options.has_file() && !options.all_sets().empty()) {
-    call += ", sets=" + nlohmann::json(options.all_sets()).dump();
+  if (source.has_file() && !source.sets.empty()) {
+    call += ", sets=" + nlohmann::json(source.sets).dump();
   }
   return call + ")";
 }
 
 // `ids`: of cells that differ from `cell` at most in the KV head. `id`: what the folder is named
 // by.
-std::string repro(const SweepOptions& options, const std::string& folder, const PlannedCell& cell,
+std::string repro(const SweepSource& source, const std::string& folder, const PlannedCell& cell,
                   const std::vector<std::string>& ids, const std::string& id) {
   constexpr std::size_t kDigits = 8;
-  const bool has_file = options.has_file();
-  const std::filesystem::path given = has_file ? options.config : folder + "/sweep.json";
+  const bool has_file = source.has_file();
+  const std::filesystem::path given = has_file ? source.file : folder + "/sweep.json";
   const std::string config = portable_path(std::filesystem::absolute(given).string());
   const std::string out = "repro/" + id.substr(0, kDigits);
   if (find_algorithm(cell.algorithm->id) == nullptr) {
-    return python_repro_of(options, config, cell, ids, out);
+    return python_repro_of(source, config, cell, ids, out);
   }
   std::string line = "kvbench run --config " + shell_word(config);
   for (const std::string& each : ids) line += " --only " + each;
   line += " --out " + out;
   if (!has_file) return line;  // sweep.json has what --set changed
-  for (const std::string& set : options.all_sets()) line += " --set " + shell_word(set);
+  for (const std::string& set : source.sets) line += " --set " + shell_word(set);
   return line;
 }
 
 }  // namespace
 
-std::string repro_of(const SweepOptions& options, const std::string& folder,
+std::string repro_of(const SweepSource& source, const std::string& folder,
                      const PlannedCell& cell) {
-  return repro(options, folder, cell, {cell.id.text()}, cell.id.text());
+  return repro(source, folder, cell, {cell.id.text()}, cell.id.text());
 }
 
-std::string repro_of(const SweepOptions& options, const std::string& folder, const Plan& plan,
+std::string repro_of(const SweepSource& source, const std::string& folder, const Plan& plan,
                      const PlannedLayerRecord& layer) {
   std::vector<std::string> ids;
   for (const std::size_t c : layer.cells) ids.push_back(plan.cells[c].id);
-  return repro(options, folder, plan.cells[layer.cells.front()], ids, layer.id);
+  return repro(source, folder, plan.cells[layer.cells.front()], ids, layer.id);
 }
 
 }  // namespace kvbench

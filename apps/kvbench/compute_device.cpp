@@ -1,4 +1,4 @@
-#include "cli/device_option.hpp"
+#include "compute_device.hpp"
 
 #include <fmt/format.h>
 
@@ -86,12 +86,6 @@ void ComputeDevice::describe(Json& provenance) const {
   }
   provenance["device"] = {{"asked", asked_}, {"used", name()}};
   if (!reason_.empty()) provenance["device"]["reason"] = reason_;
-}
-
-void add_device_option(CLI::App& command, std::string& device) {
-  command.add_option("--device", device, "cpu, cuda, or auto: cuda where it works, else cpu")
-      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
-      ->capture_default_str();
 }
 
 }  // namespace kvbench
