@@ -178,7 +178,7 @@ class Algorithms(Built):
     def test_every_algorithm_has_the_words_of_its_file(self):
         for entry in self.listed:
             with self.subTest(entry["id"]):
-                source = (SOURCE / f"lib/algorithms/{entry['id']}.cpp").read_text(encoding="utf-8")
+                source = (SOURCE / f"lib/algorithms/methods/{entry['id']}.cpp").read_text(encoding="utf-8")
                 head = re.match(r"(?://.*\n)+", source)[0]
                 words = re.sub(r"^//", "", head, flags=re.MULTILINE).replace("`", "").split()
                 shown = " ".join("".join(Page(self.text(f"algorithms/{entry['id']}.html")).words).split())
