@@ -10,8 +10,8 @@ namespace kvbench {
 
 // The way in which a run got its sweep.
 struct SweepSource {
-  std::string file;               // empty or "-": the run writes sweep.json into its folder
-  std::vector<std::string> sets;  // "pointer=value" changes of the file
+  std::string file = {};               // empty or "-": the run writes sweep.json into its folder
+  std::vector<std::string> sets = {};  // "pointer=value" changes of the file
 
   bool has_file() const { return !file.empty() && file != "-"; }
 };

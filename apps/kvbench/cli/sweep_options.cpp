@@ -313,7 +313,7 @@ SweepConfig read_sweep_options(const SweepOptions& options) {
 }
 
 SweepSource source_of(const SweepOptions& options) {
-  SweepSource source{.file = options.config, .sets = {}};
+  SweepSource source{.file = options.config};
   if (source.has_file()) source.sets = options.all_sets();
   return source;
 }
