@@ -56,8 +56,8 @@ def look(algorithm: str, shown: Iterable[str] = ()) -> tuple[str, str]:
     """Colour and marker of an algorithm.
 
     One without a look in methods.json (a new one, one written in Python or of a cache file) gets a
-    free pair by a hash of its name, so that it looks alike in all figures. Of two among `shown`
-    that would look the same, the later by name takes the next free pair.
+    free pair by a hash of its name, so that it looks alike in all figures. If two among
+    `shown` would look the same, the later by name takes the next free pair.
     """
     if algorithm in LOOK:
         return LOOK[algorithm][:2]

@@ -73,7 +73,7 @@ class SmallRun {
             .rows = nullptr,
             .caches = nullptr,
             .selection = selection,
-            .source = {.file = folder_.file("quick.json")},
+            .source = {.file = "quick.json"},
             .retry_failed = false};
   }
 

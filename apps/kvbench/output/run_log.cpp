@@ -99,7 +99,7 @@ void log_counts(const Execution& execution, const RunOutcome& outcome) {
   }
 }
 
-// What is missing of the selection.
+// Missing cells and records of the selection.
 void log_missing(const Remaining& remaining, std::size_t cells) {
   if (remaining.missing > 0) {
     log_text("kvbench: stopped with {} of {} cells missing; rerun the same command to resume\n",

@@ -100,7 +100,7 @@ class RunError(RuntimeError):
     def __init__(self, message: str, results: Results) -> None:
         super().__init__(message)
         self.results = results
-        """What there is: `Results.reasons` and `.failed` are those of the cells that failed."""
+        """The finished part: `Results.reasons` and `.failed` are those of the cells that failed."""
 
     @property
     def reasons(self) -> dict[str, dict[str, int]]:
