@@ -188,7 +188,7 @@ class InputFiles(Folder):
             {"name": "n", "metric": "memory.bytes", "at_most": 1e9}]}))
         for command in (["export", "--results", path, "--format", "csv"],
                         ["check", "--results", path, "--bounds", bounds], ["compare", path, path]):
-            self.assert_refused(kvbench(*command), "twice.json", "same")
+            self.assert_refused(kvbench(*command), "twice.json", "key")
 
     def test_members_of_results_that_are_of_another_type_do_not_end_a_command(self):
         """What a command asks for beside the cells: whether they are all, and names of dumps."""
