@@ -14,7 +14,6 @@ constexpr std::size_t kChunk = std::size_t{1} << 16;
 // Bytes of a line. A header has a sweep of at most 48 MiB (sweep/config.cpp), and its dumps.
 constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
-
 constexpr const char* kSpace = " \t\r";
 
 Json parse_or_discarded(std::string_view line) {

@@ -33,8 +33,8 @@ struct JournalScan {
 
 // Reads all of `log` from its beginning and calls `record(record, line)` for each whole
 // record in order. Throws InputError when the header is whole but is not a kvbench journal's of a
-// known version, or the file is not a regular one; `path` is for messages, `remedy` ends those. `take_header`, where there is one, is handed
-// the header before any record.
+// known version, or the file is not a regular one; `path` is for messages, `remedy` ends those.
+// `take_header`, where there is one, is handed the header before any record.
 JournalScan scan_journal(const AppendLog& log, const std::string& path, const std::string& remedy,
                          const std::function<void(Json&&, JournalLine)>& record,
                          const std::function<void(Json&&)>& take_header = {});

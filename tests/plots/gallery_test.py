@@ -5,6 +5,7 @@ import math
 import re
 import unittest
 
+from known_methods import in_sweeps, without
 from tables import GALLERY, INDEX, NUMBERS, ROOT, Page, by, plain, span, table
 
 METRICS = (ROOT / "plots/METRICS.md").read_text(encoding="utf-8")
@@ -172,10 +173,9 @@ class Figures(Page):
         below, below2 = (sum(row["ratio_high"] < 1 for row in table(f"{model}/field")) for model in ("smollm2", "gemma"))
         self.stands(f"{NUMBERS[below].capitalize()} of 36 methods that give up part of the cache have an interval below 1.")
         self.stands(f"{NUMBERS[below2].capitalize()} have an interval below 1.")
-        look = (ROOT / "plots/kvplot/looks.py").read_text(encoding="utf-8")
-        known = set(re.findall(r'^    "(\w+)": \("#', look, re.MULTILINE))
         named = {row["method"].split(",")[0] for row in table("constitution/field_memories") if row["kind"] != "bits"}
-        self.assertEqual(known - (named - {"double sparsity"}) - {"exact", "uniform"}, {"dilated_window", "given", "kvzip"})
+        self.assertEqual(in_sweeps(ROOT / "configs/field.json"), (named - {"double sparsity"}) | {"exact", "uniform"})
+        self.assertEqual(set(without("field")), {"dilated_window", "given", "kvzip"})
 
 
 class Metrics(Page):

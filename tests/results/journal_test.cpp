@@ -141,7 +141,8 @@ TEST_CASE_FIXTURE(Output, "damaged lines are kept, counted, and their cells are 
   CHECK(read_text(path) == text);
 }
 
-TEST_CASE_FIXTURE(Output, "a line that nests too deep, or is longer than 64 MiB, is a damaged one") {
+TEST_CASE_FIXTURE(Output,
+                  "a line that nests too deep, or is longer than 64 MiB, is a damaged one") {
   write(1);
   const std::string header = lines_of(read_text(path))[0];
   const auto damaged = [&](const std::string& value) {

@@ -198,7 +198,8 @@ TEST_CASE_FIXTURE(Output, "what is not a results file of a known version is refu
   refused("{\"kind\": 1e999}", "number overflow");
   refused(("{\"a\": " + std::string(256, '[') + std::string(256, ']') + "}").c_str(),
           "nests deeper than 256 levels");
-  const std::string valid = R"({"kind": "kvbench.results", "schema_version": "1.6.0", "cells": []})";
+  const std::string valid =
+      R"({"kind": "kvbench.results", "schema_version": "1.6.0", "cells": []})";
   write_text(folder.file("r.json"), valid + std::string(1, '\0') + "{");
   CHECK_THROWS_WITH_AS(read_results(folder.file("r.json")), doctest::Contains("a byte of value 0"),
                        InputError);

@@ -238,8 +238,7 @@ TEST_CASE("a sweep whose text would be longer than the header of a journal may b
   }
   const auto errors = folder.errors(sweep(text));
   REQUIRE(!errors.empty());
-  CHECK(errors.back().find("/algorithms: makes a sweep of more than 48 MiB") !=
-        std::string::npos);
+  CHECK(errors.back().find("/algorithms: makes a sweep of more than 48 MiB") != std::string::npos);
 }
 
 TEST_CASE("--set replaces, adds and appends before anything is checked") {

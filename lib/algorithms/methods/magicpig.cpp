@@ -273,7 +273,8 @@ class MagicPig final : public Algorithm {
 AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "magicpig";
-  d.title = "reads tokens whose hashes collide with the query's, weighted by the inverse probability";
+  d.title =
+      "reads tokens whose hashes collide with the query's, weighted by the inverse probability";
   d.source = "MagicPIG (Chen et al. 2024)";
   d.for_less_memory = kKeepsEveryToken;
   d.derived = {{"sampled", "tokens of the middle that an answer reads, mean over rows and heads"},
