@@ -186,9 +186,10 @@ class InputFiles(Folder):
         bounds = self.folder / "bounds.json"
         bounds.write_text(json.dumps({"schema_version": 1, "bounds": [
             {"name": "n", "metric": "memory.bytes", "at_most": 1e9}]}))
-        for command in (["export", "--results", path, "--format", "csv"],
-                        ["check", "--results", path, "--bounds", bounds], ["compare", path, path]):
-            self.assert_refused(kvbench(*command), "twice.json", "key")
+        for word, command in (("same cell", ["export", "--results", path, "--format", "csv"]),
+                              ("same cell", ["check", "--results", path, "--bounds", bounds]),
+                              ("keys that differ only in `device`", ["compare", path, path])):
+            self.assert_refused(kvbench(*command), "twice.json", word)
 
     def test_members_of_results_that_are_of_another_type_do_not_end_a_command(self):
         """What a command asks for beside the cells: whether they are all, and names of dumps."""

@@ -97,7 +97,8 @@ class Pages(Built):
             self.assertEqual(menu.count(place), 1, place)
 
     def test_pictures_of_the_gallery_are_shown(self):
-        shown = {target for element, target in Page(self.text("plots/GALLERY.html")).refers if element == "img"}
+        shown = {target for page in ("GALLERY", "FINDINGS")
+                 for element, target in Page(self.text(f"plots/{page}.html")).refers if element == "img"}
         self.assertEqual(shown, {path.relative_to(SOURCE / "plots").as_posix()
                                  for path in (SOURCE / "plots/gallery").rglob("*.png")})
 
