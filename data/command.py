@@ -4,6 +4,7 @@ package is missing, and how they end."""
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -54,6 +55,32 @@ def packages(program: str, environment: str = ".venv") -> Iterator[None]:
         )
         note(program, f"{missing}; {remedy}")
         sys.exit(REFUSED)
+
+
+@contextmanager
+def interrupts(program: str) -> Iterator[Callable[[], None]]:
+    """A function that raises KeyboardInterrupt if Ctrl-C was pressed; a second one ends at once.
+
+    The handler only notes the first one: Python drops an exception that it raises inside the
+    callback of a weak reference, and the work would go on."""
+    pressed = False
+
+    def press(*_: object) -> None:
+        nonlocal pressed
+        if pressed:
+            raise KeyboardInterrupt
+        pressed = True
+        note(program, "ends after this setting; Ctrl-C again ends at once")
+
+    def check() -> None:
+        if pressed:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def note(program: str, text: str) -> None:

@@ -17,6 +17,7 @@ import kvbench as kb
 import numpy as np
 import torch
 import transformers
+from command import interrupts
 from export.attention_capture import decode_after, refuse_latents, refuse_to_decode
 from export.model_export import export_of, layer_numbers, load_model, say
 from export.rope_probe import find_ropes, refuse_changing_rotation
@@ -258,15 +259,17 @@ class Loop:
     def records(self, journal: Journal) -> list[dict[str, Any]]:
         left = sum(name not in journal for name, _, _ in self._jobs)
         done, began = 0, time.monotonic()
-        for name, setting, layers in self._jobs:
-            if name in journal:
-                continue
-            start = time.monotonic()
-            record = self._record(setting, layers)
-            journal.add(name, {"seconds": round(time.monotonic() - start, 3), "record": record})
-            done += 1
-            rate = (time.monotonic() - began) / done
-            self._say(done, left, setting, layers, record, rate * (left - done))
+        with interrupts("closed_loop.py") as check:
+            for name, setting, layers in self._jobs:
+                if name in journal:
+                    continue
+                check()
+                start = time.monotonic()
+                record = self._record(setting, layers)
+                journal.add(name, {"seconds": round(time.monotonic() - start, 3), "record": record})
+                done += 1
+                rate = (time.monotonic() - began) / done
+                self._say(done, left, setting, layers, record, rate * (left - done))
         return [journal[name]["record"] for name, _, _ in self._jobs]
 
     def _say(
