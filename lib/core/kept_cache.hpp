@@ -1,4 +1,4 @@
-// What a method kept of each KV head, given from outside as rows: a cache file (data/FORMAT.md), or
+// Rows that a method kept of each KV head, given from outside: a cache file (data/FORMAT.md), or
 // made in memory.
 #pragma once
 

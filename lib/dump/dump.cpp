@@ -107,7 +107,7 @@ struct Dump::Impl {
     return content ? *content : read_whole(kSurveyed);
   }
 
-  // Has a child read elements. What is wrong with some is left for those who read them.
+  // Has a child read elements. Faults of single elements are reported where they are read.
   void read_first() const {
     if (content || was_read_first) return;
     try {

@@ -34,7 +34,7 @@ constexpr int kSilentSeconds = 60;                                  // without a
 constexpr time_t kSignOfLife = 1;                                   // seconds between two of them
 constexpr int kNoMemory = 2;                                        // the child's exit code
 
-// What the child says, each ended by a zero byte: nothing (it lives), kDone, a message or an
+// Messages of the child, each ended by a zero byte: nothing (it lives), kDone, a message or an
 // answer.
 constexpr std::string_view kDone = "done";
 constexpr std::string_view kMessage = "message ";

@@ -10,7 +10,7 @@
 
 namespace kvbench {
 
-// A block of a dataset: rows of heads and columns that follow each other. Of fewer than three
+// A block of a dataset: rows of heads and columns that follow each other. With fewer than three
 // dimensions the first ones are [0, 1).
 struct Block {
   Sizes start{};

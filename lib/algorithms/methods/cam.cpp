@@ -14,7 +14,7 @@
 // each takes v / merge all the same. Not offered: the variants cam_hf (current attention, over the
 // recent window's mean) and lm_eval (over its maximum). Compared on the shipped dump: kvpress 0.5.5
 // (CAMPress around StreamingLLMPress, one token at a time, its mask replaced by the mask's mean; by
-// `bootstrap.sh test-peers`) has the tokens and, to 12 digits of the largest, the values of draw
+// `tests/peers/run.sh`) has the tokens and, to 12 digits of the largest, the values of draw
 // expected. It divides by the tokens that follow, not by `merge`, which is the same as long as
 // `merge` of them do.
 #include <algorithm>

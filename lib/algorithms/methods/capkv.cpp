@@ -7,7 +7,7 @@
 // Departures: none of kvpress, which solves with A in float32. Its departures from the paper are
 // kept: keys and anchor of unit length, weights relative to the largest, the averaged rotation.
 // Compared on the shipped dump in double precision: kvpress 0.5.5 (CapPress, solving in double
-// precision; by `bootstrap.sh test-peers`) keeps the same tokens, errors per row equal to 9 digits
+// precision; by `tests/peers/run.sh`) keeps the same tokens, errors per row equal to 9 digits
 // at least.
 #include <algorithm>
 #include <cmath>

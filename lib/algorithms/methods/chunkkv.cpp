@@ -9,7 +9,7 @@
 // prompt shorter than one chunk is ranked token by token, head by head. Departures: of equal scores
 // the earlier chunk is kept; a prompt of at most `budget` tokens is kept whole; on a sliding layer
 // the prompt is what is still visible of it. Compared on the shipped dump in double precision by
-// `bootstrap.sh test-peers`: kvpress keeps the same tokens with pool avg (3 settings, 9 heads),
+// `tests/peers/run.sh`: kvpress keeps the same tokens with pool avg (3 settings, 9 heads),
 // errors per row equal to 9 digits.
 #include <algorithm>
 

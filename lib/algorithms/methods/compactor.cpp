@@ -17,7 +17,7 @@
 // its mask of keys is a logit of -1e-9. Departures: `sketch` 0 takes the keys themselves, exact
 // leverage scores; sinks and recent tokens are kept by rule (kvpress gives them the largest score).
 // The paper's own leverage scores are by singular vectors, and its blend is another. Compared on
-// the shipped dump in double precision by `bootstrap.sh test-peers`: kvpress 0.5.5 keeps the same
+// the shipped dump in double precision by `tests/peers/run.sh`: kvpress 0.5.5 keeps the same
 // tokens, its random sketch replaced by none.
 #include <algorithm>
 #include <cmath>

@@ -19,7 +19,7 @@
 // Departures: the window is always kept (in kvpress, where int(budget share) < window, tokens of
 // the window compete in the second stage with the layer's largest score); of equal values the lower
 // token is kept.
-// Compared on the shipped dump in double precision by `bootstrap.sh test-peers`: kvpress, its norm
+// Compared on the shipped dump in double precision by `tests/peers/run.sh`: kvpress, its norm
 // replaced by that of the values, keeps the same tokens with pool avg (2 settings of each press, 9
 // heads) and by other scores (3 settings), errors per row equal to 9 digits.
 #include <algorithm>

@@ -10,7 +10,7 @@
 // a calibration (expected_attention_with_stats.py) are not read. On a sliding layer the visible
 // part of the prompt is all there is, its queries included.
 // Compared on the shipped dump in double precision: kvpress 0.5.5 (ExpectedAttentionPress; by
-// `bootstrap.sh test-peers`) keeps the same tokens, errors per row equal to 9 digits at least.
+// `tests/peers/run.sh`) keeps the same tokens, errors per row equal to 9 digits at least.
 #include <cmath>
 
 #include "algorithms/mechanisms/expected_queries.hpp"

@@ -11,7 +11,7 @@
 // utils_real_drop keeps what `paper` keeps (4 settings of 9 heads) and answers as it does at both
 // kinds of positions (2 settings each), and utils_hh attends to what `released` does (3). At the
 // first decoded token: KVCache-Factory c97f9d7 (H2OKVCluster), which evicts no more after it.
-// kvpress 0.5.5 (ObservedAttentionPress; by `bootstrap.sh test-peers`) divides a token's sum by the
+// kvpress 0.5.5 (ObservedAttentionPress; by `tests/peers/run.sh`) divides a token's sum by the
 // rows that see it, keeps no recent window and evicts once; without that division it ranks as this
 // does.
 #include "algorithms/mechanisms/accumulated_scores.hpp"

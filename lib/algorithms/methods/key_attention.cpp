@@ -3,7 +3,7 @@
 // Source: Keyformer section 2.3.1 ("key attention"): h2o with w = 0.
 //   k -> budget
 // Departures: as h2o. The new token itself may be evicted after its row.
-// Compared by `bootstrap.sh test-peers`: kvpress 0.5.5 (ObservedAttentionPress) keeps the same
+// Compared by `tests/peers/run.sh`: kvpress 0.5.5 (ObservedAttentionPress) keeps the same
 // tokens of the prompt once its division by the rows that see a token is taken back.
 #include "algorithms/mechanisms/accumulated_scores.hpp"
 #include "algorithms/mechanisms/budget.hpp"

@@ -10,7 +10,7 @@
 // still count in u, and `recent` are the last candidates of a block's step. A block's step holds
 // budget + block tokens, more than the memory reported, which is that of answers.
 // Compared on the shipped dump in double precision: kvpress 0.5.5 (KeyDiffPress, also in
-// BlockPress; by `bootstrap.sh test-peers`) keeps the same tokens, errors per row equal to 9 digits
+// BlockPress; by `tests/peers/run.sh`) keeps the same tokens, errors per row equal to 9 digits
 // at least.
 #include <algorithm>
 

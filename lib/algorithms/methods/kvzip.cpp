@@ -20,7 +20,7 @@
 // first part: the same where these are as many.
 // Left out: KVzip+ (its norms of hidden states and values behind W_O) and budgets by head from a
 // file.
-// Compared in double precision by `bootstrap.sh test-peers`: kvpress 0.5.5, which has a tiny model
+// Compared in double precision by `tests/peers/run.sh`: kvpress 0.5.5, which has a tiny model
 // repeat its prompt, keeps the same tokens as `scope: model` and `layer` (3 budgets each, one part
 // and several, with and without tokens before them; 6 heads).
 #include <algorithm>

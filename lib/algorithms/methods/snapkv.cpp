@@ -9,7 +9,7 @@
 // and without turning the kept keys to new positions; reduce mean ranks as sum.
 // Departures: one selection per KV head (`group` says how its query heads are combined).
 // Compared on the shipped dump in double precision, errors per row equal to 11 digits: kvpress
-// 0.5.5 (SnapKVPress; by `bootstrap.sh test-peers`) and, once, KVCache-Factory c97f9d7
+// 0.5.5 (SnapKVPress; by `tests/peers/run.sh`) and, once, KVCache-Factory c97f9d7
 // (SnapKVCluster, its kv_head layout, group mean and max) and SnapKV e216ddc (one query head per KV
 // head) keep the same tokens with pool avg. With pool max many scores are equal, and of those at
 // the edge of the budget torch's topk keeps any, this code the earliest: there alone sets differ

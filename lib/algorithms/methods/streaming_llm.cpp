@@ -7,7 +7,7 @@
 // Compared on the shipped dump: streaming-llm 2e50426 (StartRecentKVCache, asked to make room
 // before every token), once, holds the same tokens at every row, and its attention with shifted
 // positions (pos_shift) answers as `positions: cache` does: errors equal to 12 digits. kvpress
-// 0.5.5 (StreamingLLMPress; by `bootstrap.sh test-peers`) and KVCache-Factory c97f9d7 choose once,
+// 0.5.5 (StreamingLLMPress; by `tests/peers/run.sh`) and KVCache-Factory c97f9d7 choose once,
 // at the end of the prompt, and append: the same at the first decoded token, more tokens after it.
 #include <algorithm>
 

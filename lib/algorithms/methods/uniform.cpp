@@ -10,7 +10,7 @@
 // 0, what `uniform` ran; uniform_sampling of 4ccee30 ends with a TypeError) keeps the same tokens
 // at T = 1, and from T = 2 on where minus signs suffice: else it puts the plus signs that fill up
 // after the others, out of order, and so blocks of the next round begin elsewhere. kvpress 0.5.5
-// (RandomPress; by `bootstrap.sh test-peers`) has the law of form srswor without sinks and weights.
+// (RandomPress; by `tests/peers/run.sh`) has the law of form srswor without sinks and weights.
 #include <algorithm>
 #include <cmath>
 #include <map>
