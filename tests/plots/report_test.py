@@ -44,7 +44,7 @@ PIECES = ("data", "library", "script")  # the script elements, in their order
 
 
 def module_names(text):
-    """What a module exports, and what it imports: {module: names}."""
+    """Exports and imports of each module: {module: names}."""
     exported = set()
     for function, constants in re.findall(r"^export (?:(?:async )?function (\w+)|(?:const|let)( .*))", text, re.M):
         exported |= {function} - {""} | set(re.findall(r"(?:^|,) (\w+) =", constants))

@@ -1,4 +1,4 @@
-"""What is known of each method beside its code. plots/kvplot/methods.json has it by id, and a method may lack all of it:
+"""Facts about each method that its code lacks. plots/kvplot/methods.json has them by id, and a method may lack them all:
 
   look      colour, marker and line in figures; without one kvplot takes a free pair by a hash of the id
   compared  with what it was compared, in the words of lib/algorithms/VERIFIED.md; `settings`: on which

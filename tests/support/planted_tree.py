@@ -23,7 +23,7 @@ class PlantedTree:
         source = Path(source)
 
         def left_out(folder, names):
-            """What is built."""
+            """The programs that are built."""
             return {name for name in names if name == "__pycache__" or (Path(folder) == source and BUILT.fullmatch(name))}
 
         shutil.rmtree(self.root, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What a method, a codec, a metric, a figure and a command cost: the files and lines that their pages count. Shown on
+"""The cost of a method, a codec, a metric, a figure and a command: the files and lines that their pages count. Shown on
 a copy of the tree to which exactly these are added: nothing else of it changes, and the tests of the tiers quick and
 full that could notice pass on it as they are."""
 

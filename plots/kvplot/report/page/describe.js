@@ -4,7 +4,7 @@ import { cellNumber, chosenCells, meanOf, shortNumber, VIEWS } from "./rows.js";
 import { make, state } from "./state.js";
 import { markIcon } from "./marks.js";
 
-// What is said of a row where it is pointed at: children of the hover box.
+// Description of a row under the pointer: children of the hover box.
 export function describe(id, result) {
   const view = VIEWS[state.view], setting = view.settingOf(id), { label } = DATA.settings[setting];
   const row = state.view === "pairs" ? result * S + id : id, name = resultName(result ?? 0);

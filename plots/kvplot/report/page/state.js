@@ -60,7 +60,7 @@ export function showControls() {
   for (const name of Object.keys(OF_UNITS)) element(name).value = state[name] === null ? "" : String(state[name]);
 }
 
-// What draws the page after a change.
+// The function that draws the page after a change.
 let redraw = null;
 export function whenChosen(draw) {
   redraw = draw;
