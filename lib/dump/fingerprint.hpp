@@ -18,8 +18,8 @@ inline constexpr std::uint64_t kHashedWhole = std::uint64_t{1} << 30;
 // text, the shapes and element types, and the tensors as stored (after filters, so chunks and
 // compression do not matter, and neither do path and time). With
 // `hashed_whole` bytes of tensors or more: evenly spaced blocks of rows of every head, a quarter of
-// `hashed_whole` in all. Of a dump that is hashed by tensor, each tensor's own hash stands for its
-// elements, and it is of samples from a 64th of `hashed_whole` on. Equal heads and zero tokens that
+// `hashed_whole` in all. A dump that is hashed by tensor has each tensor's own hash in place of its
+// elements; that is of samples from a 64th of `hashed_whole` on. Equal heads and zero tokens that
 // samples show are looked for in all tokens. Throws InputError for unreadable or non-finite
 // elements met on the way.
 struct ContentReading {

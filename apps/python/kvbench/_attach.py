@@ -121,7 +121,7 @@ class Live:
 
     @property
     def results(self) -> Results:
-        """What kvbench.run gives; after the `with` block."""
+        """As kvbench.run gives them; after the `with` block."""
         if self._results is None:
             raise Error(f"{_OF}: the results are not written yet; leave the with block first")
         return self._results

@@ -223,7 +223,7 @@ class Recorder:
 
     @property
     def results(self) -> Results:
-        """What kvbench.run gives; after the `with` block, or close()."""
+        """As kvbench.run gives them; after the `with` block, or close()."""
         if self._results is None:
             raise Error(f"{_OF}: the results are not written yet; leave the with block first")
         return self._results
