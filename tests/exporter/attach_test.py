@@ -119,6 +119,19 @@ class Options(Attached):
         self.assert_same(live, self.from_dump(saved, SWEEP))
         kb.run(self.folder / "live/sweep.json", out=self.folder / "again", quiet=True)  # as `repro` says
 
+    def test_a_model_that_accelerate_spreads_and_offloads(self):
+        path = self.model("llama", num_hidden_layers=4)
+        places = {"model.embed_tokens": "cpu", "model.rotary_emb": "cpu", "model.norm": "disk", "lm_head": "cpu",
+                  **{f"model.layers.{layer}": "disk" if layer % 2 else "cpu" for layer in range(4)}}
+        results = []
+        for name, more in (("plain", {}), ("spread", {"device_map": places, "offload_folder": self.folder / "offload"})):
+            model = AutoModelForCausalLM.from_pretrained(path, **more).eval()
+            with kb.attach(model, SWEEP, out=self.folder / name, **self.options()) as live:
+                model(input_ids=self.ids())
+            results.append(live.results)
+        self.assertEqual(next(model.model.layers[1].parameters()).device.type, "meta")  # on disk
+        self.assert_same(*results)
+
     def test_generate_and_batches_with_padding(self):
         model = self.load("llama")
         ids = self.ids()[:, :24]

@@ -85,6 +85,17 @@ class Layers(Recorded):
                 recorder.layer(next(iter(dump)), layer, **arrays(layer), scale=SCALE)
         self.assert_same(recorder.results, imported, apart_from=("id", "key"))  # attributes differ
 
+    def test_a_sweep_file_with_comments(self):
+        file = self.folder / "sweep.json"
+        file.write_text(json.dumps(SWEEP).replace("{", "{ // of this test\n", 1))
+        for name, sweep in (("file", file), ("dict", SWEEP)):
+            with self.recorder(name, sweep=sweep) as recorder:
+                recorder.layer("text", 0, **arrays(0), scale=SCALE)
+        self.assertEqual(len(recorder.results.cells), 6)
+        file.write_text('{"algorithms": [,]}')
+        with self.assertRaisesRegex(kb.Error, "sweep.json:1:.*invalid JSON"):
+            self.recorder("broken", sweep=file)
+
     def test_sequences_in_any_order_are_one_dump(self):
         with self.recorder(save=self.folder / "both.h5") as recorder:
             for name, seed in (("b", 1), ("a", 2)):
