@@ -160,7 +160,7 @@ void check_layers(const std::string& sweep, const Methods& methods) {
 std::tuple<std::string, std::string, TensorHashList> run_layer(
     const std::string& sweep, const std::string& name, const nb::bytes& image,
     const std::string& sequence, int layer, const std::string& out, const std::string& source,
-    const std::string& device, int threads, std::uint64_t memory_limit, bool fresh,
+    const std::string& device, int threads, std::uint64_t memory_limit, bool fresh, bool add,
     bool retry_failed, const nb::object& progress, const Methods& methods) {
   const Algorithms algorithms(methods);
   const std::span<const std::byte> bytes = view_of(image);
@@ -184,6 +184,7 @@ std::tuple<std::string, std::string, TensorHashList> run_layer(
                            .out = out,
                            .memory_limit = memory_limit,
                            .fresh = fresh,
+                           .add = add,
                            .retry_failed = retry_failed,
                            .argv = {"kvbench.Recorder"}};
         const PlannedRun planned = plan_run(request, described(std::move(dump)), log);
@@ -219,8 +220,9 @@ class TakingLog : public CallingLog {
 std::string finish_layers(const std::string& sweep, const std::string& name, const nb::bytes& image,
                           const TensorHashList& hashes, const TensorHashList& layers,
                           const std::string& out, const std::string& device,
-                          std::uint64_t memory_limit, bool fresh, bool anonymous, bool quiet,
-                          const std::vector<std::string>& argv, const Methods& methods) {
+                          std::uint64_t memory_limit, bool fresh, bool add, bool anonymous,
+                          bool quiet, const std::vector<std::string>& argv,
+                          const Methods& methods) {
   const Algorithms algorithms(methods);
   const std::span<const std::byte> bytes = view_of(image);
   const nb::object silent = nb::none();
@@ -237,6 +239,7 @@ std::string finish_layers(const std::string& sweep, const std::string& name, con
                            .out = out,
                            .memory_limit = memory_limit,
                            .fresh = fresh,
+                           .add = add,
                            .anonymous = anonymous,
                            .argv = argv};
         const PlannedRun planned = plan_run(request, described(std::move(dump)), log);
@@ -259,12 +262,12 @@ void define_run(nb::module_& module) {
   module.def("run_layer", &run_layer, nb::arg("sweep"), nb::kw_only(), nb::arg("name"),
              nb::arg("image"), nb::arg("sequence"), nb::arg("layer"), nb::arg("out"),
              nb::arg("source"), nb::arg("device"), nb::arg("threads"), nb::arg("memory_limit"),
-             nb::arg("fresh"), nb::arg("retry_failed"), nb::arg("progress").none(),
+             nb::arg("fresh"), nb::arg("add"), nb::arg("retry_failed"), nb::arg("progress").none(),
              nb::arg("methods"));
   module.def("finish_layers", &finish_layers, nb::arg("sweep"), nb::kw_only(), nb::arg("name"),
              nb::arg("image"), nb::arg("hashes"), nb::arg("layers"), nb::arg("out"),
-             nb::arg("device"), nb::arg("memory_limit"), nb::arg("fresh"), nb::arg("anonymous"),
-             nb::arg("quiet"), nb::arg("argv"), nb::arg("methods"));
+             nb::arg("device"), nb::arg("memory_limit"), nb::arg("fresh"), nb::arg("add"),
+             nb::arg("anonymous"), nb::arg("quiet"), nb::arg("argv"), nb::arg("methods"));
   module.def("merge", &merge, nb::arg("folders"), nb::kw_only(), nb::arg("out"),
              nb::arg("methods"));
 }

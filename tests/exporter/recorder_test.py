@@ -132,6 +132,21 @@ class Layers(Recorded):
             self.assertEqual(len(lines), len(recorder.results.cells))
 
 
+    def test_a_folder_belongs_to_a_sweep_that_may_grow(self):
+        other = {**SWEEP, "algorithms": [{"algorithm": "window", "params": {"budget": 8}}]}
+        grown = {**SWEEP, "algorithms": [*SWEEP["algorithms"], *other["algorithms"]]}
+        found = []
+        for sweep, more in ((SWEEP, {}), (other, {}), (other, {"add": True}), (grown, {"add": True}), (grown, {})):
+            try:
+                with self.recorder(sweep=sweep, **more) as recorder:
+                    recorder.layer("text", 0, **arrays(0), scale=SCALE)
+                found.append(len(recorder.results.cells))
+            except kb.Error as refused:
+                self.assertIn("finished cells of another sweep", str(refused))
+                found.append(0)
+        self.assertEqual(found, [6, 0, 2, 8, 8])
+
+
 class Refusals(Recorded):
     def refused(self, words: str, **more: object) -> None:
         with self.assertRaisesRegex(kb.Error, words), self.recorder(str(len(words))) as recorder:

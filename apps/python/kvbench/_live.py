@@ -108,6 +108,7 @@ class LiveDump:
         threads: int | None,
         memory_limit: int | None,
         fresh: bool,
+        add: bool,
         anonymous: bool,
         retry_failed: bool,
         quiet: bool,
@@ -116,11 +117,12 @@ class LiveDump:
         self._of, self._out = of, Path(out)
         self._save = None if save is None else Path(save).absolute()
         threads, memory_limit = number(threads), number(memory_limit)
-        _checked(device, threads, memory_limit, False)
+        _checked(device, threads, memory_limit, fresh and add)
         self._options: dict[str, Any] = {
             "device": device,
             "memory_limit": memory_limit or 0,
             "fresh": bool(fresh),
+            "add": bool(add),
         }
         self._threads, self._retry_failed = threads or 0, bool(retry_failed)
         self._anonymous, self._quiet = bool(anonymous), bool(quiet)
