@@ -96,7 +96,7 @@ class AttachedModel:
         model: Any = self._model
         self._hooks = [
             model.register_forward_pre_hook(self._before, with_kwargs=True),
-            model.register_forward_hook(self._after, with_kwargs=True),
+            model.register_forward_hook(self._after),
         ]
         self._generate = model.generate
         model.generate = self._generated
@@ -237,7 +237,7 @@ class AttachedModel:
         prompt = {"prompt_tokens": text.prompt} if text.prompt else {}
         return name, {"description": told.description, **prompt}
 
-    def _after(self, _: torch.nn.Module, __: tuple, ___: dict, output: Any) -> None:
+    def _after(self, *_: object) -> None:
         if self._free or not self._pass:
             return
         stack, recorder, ids = self._pass
@@ -245,10 +245,7 @@ class AttachedModel:
         with stack:
             recorder.finish()
         with _heard(self._model), self._own(), torch.no_grad():
-            logits = getattr(output, "logits", None)
-            if logits is None or logits.shape[1] != len(ids):
-                logits = self._model(input_ids=ids[None].to(self._model.device)).logits
-            prove_first_tokens(self._model, ids, logits[0], recorder.rounds)
+            prove_first_tokens(self._model, ids, None, recorder.rounds)
 
 
 @contextmanager

@@ -138,7 +138,8 @@ class Dump {
   // InputError.
   std::string fingerprint() const;
 
-  // The hashes of all tensors that the fingerprint is made of; empty unless it is "by tensor".
+  // The hashes of all tensors that the fingerprint is made of, if it is "by tensor": of a dump in
+  // memory, empty for others.
   TensorHashes tensor_hashes() const;
 
   // Of keys and values that a capture more often than a model has: equal KV heads, tokens of zeros

@@ -154,13 +154,12 @@ TEST_CASE("a dump in memory is the file; an outline has the fingerprint of its h
   write_small_dump(path);
   edit(path, hash_by_tensor);
   const std::vector<std::byte> image = bytes_of(path);
-  const Dump file(path), memory("memory", image);
-  CHECK(memory.fingerprint() == file.fingerprint());
+  const Dump memory("memory", image);
+  CHECK(memory.fingerprint() == fingerprint(path));
   CHECK(memory.info().path == "memory");
-  CHECK(memory.read_stream("text", 3, 1)->values == file.read_stream("text", 3, 1)->values);
+  CHECK(memory.read_stream("text", 3, 1)->values == Dump(path).read_stream("text", 3, 1)->values);
   const TensorHashes hashes = memory.tensor_hashes();
-  CHECK(hashes.size() == 4);  // q, k, v and out
-  CHECK(hashes == file.tensor_hashes());
+  CHECK(hashes.size() == 8);  // q, k, v and out of two layers
   CHECK(hashes.at(kLayer + "/k").size() == 32);
 
   // Elements that are not read, and two dumps in memory at once.

@@ -30,7 +30,8 @@ class Live:
     A forward pass is a sequence of the name `sequence`, further ones have a number behind it. The
     layers are heard while the call computes, with the exporter's attention in place of the
     model's. Texts of a batch, and of generate() with its answer, are read once more alone; the
-    prompt of generate() is `prompt_tokens`. After a pass, the exporter's proofs have been made.
+    prompt of generate() is `prompt_tokens`. The exporter's proofs are made with each pass; that of
+    the model's own attention by the first 128 tokens.
 
     `layers`, `queries`, `out_rows`, `dtype`, `round`, `wo_norms` and `materialised` are the
     exporter's options; `description`, `dataset` and `model_name` its attributes. Other keywords are
