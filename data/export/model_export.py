@@ -98,20 +98,23 @@ def element_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def provenance(args: argparse.Namespace, model: torch.nn.Module, plan: Plan) -> dict:
+def provenance(
+    model: torch.nn.Module, plan: Plan, name: str, dataset: str, revision: str | None
+) -> dict:
+    """Attributes of a dump; `name`: of the model, or its folder."""
     computed = element_name(model.dtype)
     facts = {
         **FORMAT,
-        "model": Path(args.model).name if Path(args.model).exists() else args.model,
+        "model": Path(name).name if Path(name).exists() else name,
         "producer": f"export_transformers.py, transformers {transformers.__version__}, "
         f"torch {torch.__version__}",
         "n_layers": model.config.get_text_config().num_hidden_layers,
         "compute_dtype": f"{computed}, q k v rounded to {plan.dtype}" if plan.rounds else computed,
-        "dataset": ", ".join(path.name for path in args.text or [args.token_ids]),
+        "dataset": dataset,
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     facts["tokenizer"] = facts["model"]
-    revision = getattr(model.config, "_commit_hash", None) or args.revision
+    revision = getattr(model.config, "_commit_hash", None) or revision
     return {**facts, "model_revision": revision} if revision else facts
 
 
@@ -146,7 +149,9 @@ def export_sequence(
         group["token_ids"] = sequence.ids
         if evidence:
             evidence.write(group)
-        recorder = Recorder(group.create_group("layers"), len(sequence.ids), plan)
+        recorder = Recorder(
+            group.create_group("layers"), len(sequence.ids), plan, {} if root else ropes
+        )
         perplexity = read_through(
             model,
             torch.from_numpy(sequence.ids.astype(np.int64)),
@@ -154,7 +159,7 @@ def export_sequence(
             recorder,
             pieces_of(model, plan.piece),
         )
-        recorder.finish({} if root else ropes)
+        recorder.finish()
         exact = holds(plan.dtype, model.dtype) or plan.rounds
         if plan.repeat_part and prompt:
             repeated = sequence.ids[:prompt]
@@ -315,7 +320,8 @@ def export_of(model: torch.nn.Module, args: argparse.Namespace) -> None:
     tokenizer = repeating_tokenizer(args, prompt) if args.repeat else None
     folder = parts_folder(args, settings(args, sequences, plan))
     root = shared_rope(ropes, plan)
-    facts = provenance(args, model, plan)
+    dataset = ", ".join(path.name for path in args.text or [args.token_ids])
+    facts = provenance(model, plan, args.model, dataset, args.revision)
     parts = [folder / f"{sequence.name}.h5" for sequence in sequences]
     for sequence, rope, part in zip(sequences, ropes, parts, strict=True):
         if part.exists():

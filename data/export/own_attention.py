@@ -14,6 +14,7 @@ from export.attention_capture import Call, is_heard_by_interface, listening, mos
 PROVEN_ROWS = 16
 # Logits of one layer's attention, all heads, in the model's own code.
 MOST_ELEMENTS = 1 << 27
+FEW = 128  # tokens
 LIMIT, LIMIT_16_BITS = 1e-3, 0.25
 
 
@@ -34,14 +35,15 @@ def prove_last_rows(
 
 
 def prove_first_tokens(
-    model: torch.nn.Module, ids: torch.Tensor, logits: torch.Tensor, rounded: bool
+    model: torch.nn.Module, ids: torch.Tensor, logits: torch.Tensor | None, rounded: bool
 ) -> None:
     """`logits` [n, vocabulary] of `ids` [n], read at once: all of them, or as many as memory holds,
-    which are read again."""
+    which are read again. None: few are read again."""
     if not is_heard_by_interface(model):
         return
-    first = ids[: math.isqrt(MOST_ELEMENTS // most_heads(model.config))]
-    if len(first) < len(ids):
+    most = FEW if logits is None else math.isqrt(MOST_ELEMENTS // most_heads(model.config))
+    first = ids[:most]
+    if logits is None or len(first) < len(ids):
         with listening(_answer), torch.no_grad():
             logits = model(input_ids=first[None].to(model.device), use_cache=False).logits[0]
         rounded = False

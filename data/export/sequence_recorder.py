@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import h5py
@@ -66,8 +67,19 @@ class Plan:
 class Recorder:
     """Hears the attention layers of one sequence of `tokens` tokens, piece after piece."""
 
-    def __init__(self, layers: h5py.Group, tokens: int, plan: Plan) -> None:
+    def __init__(
+        self,
+        layers: h5py.Group,
+        tokens: int,
+        plan: Plan,
+        ropes: dict[int, Rope | None],
+        whole: Callable[[int], None] = lambda layer: None,
+    ) -> None:
+        """`layers`: the parent of the layers' groups. `ropes` are those that layers carry
+        themselves. `whole`: called with each layer once its group is whole, unless outputs of
+        layers are recorded too: then when all are."""
         self._layers, self._tokens, self._plan = layers, tokens, plan
+        self._ropes, self._whole = ropes, whole
         self._query_rows = min(tokens, plan.query_rows or tokens)
         self._out_rows = min(self._query_rows, plan.out_rows)
         self._writers: dict[int, LayerWriter] = {}
@@ -182,6 +194,8 @@ class Recorder:
                     writer.write_projection(as_numpy(wo), dtype)
                 self.outputs.expect(of_heads, wo, out)
         self._seen[call.layer] = self._past + self._rows
+        if self._seen[call.layer] == self._tokens and not self._plan.wo:
+            self._finish_layer(call.layer)
 
     def _hear_slopes(self, call: Call, writer: LayerWriter, place: str) -> None:
         slopes = slopes_of(call.bias, f"layer {call.layer} ({type(call.module).__name__})")
@@ -267,15 +281,21 @@ class Recorder:
         """Whether no recorded row sees later tokens."""
         return all(terms.causal for terms in self._terms.values())
 
-    def finish(self, ropes: dict[int, Rope | None]) -> None:
-        """Writes the layers' attributes; `ropes` are those that layers carry themselves."""
+    def _finish_layer(self, layer: int) -> None:
+        """Writes the attributes of a layer of which all tokens were heard."""
+        if self._plan.wo:
+            self._writers[layer].write_residual_norms(self.outputs.residual_norms(layer))
+        self._check_terms(layer, self._ropes)
+        self._writers[layer].finish(self._terms[layer], self._ropes.get(layer))
+        self._whole(layer)
+
+    def finish(self) -> None:
+        """Once the whole text was heard."""
         for layer, tokens in self._seen.items():
             if tokens != self._tokens:
                 raise Fault(f"layer {layer} heard of {tokens} of {self._tokens} tokens")
             if self._plan.wo:
-                self._writers[layer].write_residual_norms(self.outputs.residual_norms(layer))
-            self._check_terms(layer, ropes)
-            self._writers[layer].finish(self._terms[layer], ropes.get(layer))
+                self._finish_layer(layer)
         if len({terms.causal for terms in self._terms.values()}) > 1:
             raise Fault(
                 "some layers see later tokens and others do not, which one sequence of a dump "

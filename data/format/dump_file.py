@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 from fault import Fault
 
-FORMAT = {"format": "kvbench-dump", "format_version": 1}
+FORMAT = {"format": "kvbench-dump", "format_version": 1, "fingerprint": "by tensor"}
 # Members of a layer that only files of format_version 2 have.
 SECOND_FORMAT = ("sinks", "alibi_slopes", "causal", "chunk", "value_in_key", "kv_layer")
 STORED = {

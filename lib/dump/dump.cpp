@@ -91,7 +91,8 @@ void renew_dumps_after_fork() { hdf5::renew_lock_after_fork(); }
 struct Dump::Impl {
   UniqueFd lock;
   hdf5::Handle file;
-  FileState opened;
+  std::optional<FileState> opened;  // none: it is in memory
+  TensorHashes known;               // of an outline
   bool first_in_child = true;
   mutable bool was_read_first = false;
   DumpInfo info;
@@ -132,7 +133,7 @@ struct Dump::Impl {
   auto unchanged(Read read) const {
     const hdf5::Session session;
     auto result = read();
-    if (state_of(file, info.path) == opened) return result;
+    if (!opened || state_of(file, info.path) == *opened) return result;
     throw InputError(info.path + ": was modified while open; restore the dump and rerun");
   }
 
@@ -253,6 +254,17 @@ Dump::Dump(const std::string& path, const DumpOptions& options) : impl_(std::mak
   impl_->info = read_structure(impl_->file.get(), path, reading);
 }
 
+Dump::Dump(std::string name, std::span<const std::byte> image, TensorHashes hashes)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->first_in_child = false;
+  impl_->known = std::move(hashes);
+  const hdf5::Session session;
+  impl_->file = hdf5::open_image(image);
+  StructureReading reading;
+  reading.is_outline = !impl_->known.empty();
+  impl_->info = read_structure(impl_->file.get(), name, reading);
+}
+
 Dump::~Dump() {
   const hdf5::Session session;
   impl_.reset();
@@ -315,7 +327,7 @@ const ContentReading& Dump::Impl::read_whole(std::uint64_t hashed_whole) const {
   content = within_memory(info.path, [&] {
     return unchanged([&] {
       if (first_in_child) return read_content_in_child(file.get(), info, hashed_whole);
-      return read_content(file.get(), info, hashed_whole, [] {});
+      return read_content(file.get(), info, hashed_whole, [] {}, known.empty() ? nullptr : &known);
     });
   });
   return *content;
@@ -323,12 +335,14 @@ const ContentReading& Dump::Impl::read_whole(std::uint64_t hashed_whole) const {
 
 std::string Dump::fingerprint() const { return impl_->read_whole(kHashedWhole).fingerprint; }
 
+TensorHashes Dump::tensor_hashes() const { return impl_->read_whole(kHashedWhole).hashes; }
+
 std::vector<std::string> Dump::notes() const { return impl_->first_reading().notes; }
 
 std::string Dump::state() const {
   const ContentReading& content = impl_->read_whole(kHashedWhole);
-  if (!content.sampled) return "";
-  const FileState& state = impl_->opened;
+  if (!content.sampled || !impl_->opened) return "";
+  const FileState& state = *impl_->opened;
   return fmt::format("{} bytes, {}.{:09}", state.size, state.changed_seconds,
                      state.changed_nanoseconds);
 }

@@ -1,9 +1,12 @@
 // Reading dumps: HDF5 files of per-layer Q/K/V tensors (format: data/FORMAT.md).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,6 +66,7 @@ struct SequenceInfo {
 struct DumpInfo {
   std::string path;
   int format_version = 1;
+  bool hashed_by_tensor = false;  // its attribute `fingerprint` is "by tensor"
   std::string model;
   std::string producer;
   int n_layers = 0;                                             // of the model
@@ -92,6 +96,9 @@ struct DumpOptions {
   bool first_in_child = true;
 };
 
+// The hashes of tensors by their path in the dump, as fingerprints of dumps "by tensor" have them.
+using TensorHashes = std::map<std::string, std::string>;
+
 // An open dump. Only what lies in the file itself is read: external links, external storage and
 // virtual datasets are refused, and what is not a regular file.
 // Every error of the file throws InputError naming file, dataset or attribute and the remedy;
@@ -100,6 +107,10 @@ struct DumpOptions {
 class Dump {
  public:
   explicit Dump(const std::string& path, const DumpOptions& options = {});
+  // A dump in memory, made by this process; `name` is its path in messages. `image` is used in
+  // place and must live as long. `hashes`: for an outline, whose tensors have shapes and no
+  // elements; the fingerprint is that of the dump whose tensors have these hashes.
+  Dump(std::string name, std::span<const std::byte> image, TensorHashes hashes = {});
   ~Dump();
   Dump(Dump&&) noexcept;
   Dump& operator=(Dump&&) noexcept;
@@ -126,6 +137,10 @@ class Dump {
   // evenly spaced samples above), never of path or time. Non-finite elements met on the way throw
   // InputError.
   std::string fingerprint() const;
+
+  // The hashes of all tensors that the fingerprint is made of, if it is "by tensor": of a dump in
+  // memory, empty for others.
+  TensorHashes tensor_hashes() const;
 
   // Of keys and values that a capture more often than a model has: equal KV heads, tokens of zeros
   // at the end, a layer with another one's (dump/layer_survey.hpp). Known from the fingerprint, if

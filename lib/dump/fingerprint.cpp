@@ -19,6 +19,7 @@ namespace kvbench {
 namespace {
 
 constexpr Index kBlockBytes = Index{1} << 16;
+constexpr std::uint64_t kTensorShare = 64;  // of the limit for a dump, what a tensor has alone
 constexpr hsize_t kIdsAtOnce = hsize_t{1} << 17;
 
 // Text in which no name or value can pass for another's.
@@ -42,6 +43,7 @@ struct TensorPlace {
   Survey survey;
   std::string sequence;  // of what is surveyed
   int layer;
+  std::uint64_t bytes;
 };
 
 // What was read of one head of a tensor.
@@ -63,8 +65,9 @@ struct HeadDigest {
 class Content {
  public:
   // `step` is called before each object that is read, and between parts of the larger ones.
-  Content(hid_t file, const DumpInfo& info, const Step& step)
-      : file_(file), info_(info), step_(step) {}
+  // `known`: the hashes of tensors that need not be read; null: all are read.
+  Content(hid_t file, const DumpInfo& info, const Step& step, const TensorHashes* known = nullptr)
+      : file_(file), info_(info), step_(step), known_(known) {}
 
   // Everything but the elements of tensors.
   void add_descriptions() {
@@ -176,13 +179,24 @@ class Content {
     Hash128 hash;
     hash.add(text_);
     reading.hashed_whole = hashed_whole;
-    reading.sampled = bytes_ >= hashed_whole;
-    const std::uint64_t samples = reading.sampled ? hashed_whole / 4 : bytes_;
+    const std::uint64_t whole = info_.hashed_by_tensor ? hashed_whole / kTensorShare : hashed_whole;
     for (const TensorPlace& place : tensors_) {
+      if (known_ != nullptr) {
+        add_known(hash, place, reading);
+        continue;
+      }
+      const Share share{.bytes = info_.hashed_by_tensor ? place.bytes : bytes_, .whole = whole};
+      reading.sampled = reading.sampled || share.is_sampled();
+      Hash128 own;
       const Tensor tensor = open(place);
       std::vector<HeadDigest> digests(static_cast<std::size_t>(tensor.heads()));
       for (Index head = 0; head < tensor.heads(); ++head) {
-        add_head(hash, tensor, head, samples, digests[static_cast<std::size_t>(head)]);
+        add_head(info_.hashed_by_tensor ? own : hash, tensor, head, share,
+                 digests[static_cast<std::size_t>(head)]);
+      }
+      if (info_.hashed_by_tensor) {
+        hash.add(own.hex());
+        reading.hashes[place.path] = own.hex();
       }
       if (place.survey == Survey::kKeys) {
         layers.push_back({place.sequence, place.layer, tensor.rows(), {}, -1});
@@ -196,14 +210,33 @@ class Content {
   }
 
  private:
+  // The bytes that a hash is of, and from how many on it is of samples.
+  struct Share {
+    std::uint64_t bytes;
+    std::uint64_t whole;
+
+    bool is_sampled() const { return bytes >= whole; }
+    double fraction() const { return static_cast<double>(whole / 4) / static_cast<double>(bytes); }
+  };
+
+  void add_known(Hash128& hash, const TensorPlace& place, ContentReading& reading) const {
+    const auto found = known_->find(place.path);
+    if (found == known_->end()) {
+      throw InputError(info_.path + ": " + place.path + ": its hash is missing; give it");
+    }
+    hash.add(found->second);
+    reading.hashes.insert(*found);
+  }
+
   void add_tensor(const std::string& path, Index row_token, const char* row_name = "token") {
     const Tensor tensor(file_, path, info_.path + ": " + path, row_token, row_name);
     text_ += fmt::format("{} {} [{}, {}, {}]\n", quoted(path), element_name(tensor.type()),
                          tensor.heads(), tensor.rows(), tensor.columns());
-    bytes_ += static_cast<std::uint64_t>(tensor.heads()) *
-              static_cast<std::uint64_t>(tensor.rows()) *
-              static_cast<std::uint64_t>(tensor.columns()) * element_bytes(tensor.type());
-    tensors_.push_back({path, row_token, row_name, Survey::kNone, {}, 0});
+    const std::uint64_t bytes =
+        static_cast<std::uint64_t>(tensor.heads()) * static_cast<std::uint64_t>(tensor.rows()) *
+        static_cast<std::uint64_t>(tensor.columns()) * element_bytes(tensor.type());
+    bytes_ += bytes;
+    tensors_.push_back({path, row_token, row_name, Survey::kNone, {}, 0, bytes});
   }
 
   // The keys of a layer come before its values.
@@ -257,30 +290,31 @@ class Content {
       std::vector<HeadDigest> digests(static_cast<std::size_t>(tensor.heads()));
       Hash128 unused;
       for (Index head = 0; head < tensor.heads(); ++head) {
-        add_head(unused, tensor, head, bytes_, digests[static_cast<std::size_t>(head)]);
+        add_head(unused, tensor, head, {.bytes = 0, .whole = 1},
+                 digests[static_cast<std::size_t>(head)]);
       }
       add_survey(layers, place, digests);
     }
   }
 
-  // This head's share of `samples` bytes.
-  void add_head(Hash128& hash, const Tensor& tensor, Index head, std::uint64_t samples,
+  // All of this head, or its share of the samples.
+  void add_head(Hash128& hash, const Tensor& tensor, Index head, const Share& share,
                 HeadDigest& digest) const {
     const auto add = [&](Index row, Index count, const std::vector<std::byte>& bytes) {
       step_();
       hash.add(bytes.data(), bytes.size());
       digest.add(row, count, bytes);
     };
-    if (samples >= bytes_) {
+    if (!share.is_sampled()) {
       tensor.for_each_slab(head, 0, tensor.rows(), add);
       return;
     }
     const Index row_bytes = tensor.columns() * static_cast<Index>(element_bytes(tensor.type()));
     const Index block = std::max<Index>(1, kBlockBytes / row_bytes);
     const Index blocks = (tensor.rows() + block - 1) / block;
-    const double share = static_cast<double>(samples) / static_cast<double>(bytes_);
-    const Index taken = std::clamp(static_cast<Index>(share * static_cast<double>(blocks)),
-                                   std::min<Index>(2, blocks), blocks);
+    const Index taken =
+        std::clamp(static_cast<Index>(share.fraction() * static_cast<double>(blocks)),
+                   std::min<Index>(2, blocks), blocks);
     for (Index i = 0; i < taken; ++i) {
       // The first and the last block are always among them.
       const Index chosen = taken == 1 ? 0 : i * (blocks - 1) / (taken - 1);
@@ -292,6 +326,7 @@ class Content {
   hid_t file_;
   const DumpInfo& info_;
   const Step& step_;
+  const TensorHashes* known_;
   std::string text_;
   std::uint64_t bytes_ = 0;
   std::vector<TensorPlace> tensors_;
@@ -324,9 +359,9 @@ void read_descriptions(hid_t file, const DumpInfo& info, const Step& step) {
 }
 
 ContentReading read_content(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole,
-                            const Step& step) {
+                            const Step& step, const TensorHashes* known) {
   try {
-    Content content(file, info, step);
+    Content content(file, info, step, known);
     content.add_descriptions();
     return content.read(hashed_whole);
   } catch (const hdf5::Error& error) {
@@ -345,7 +380,11 @@ ContentReading read_content_in_child(hid_t file, const DumpInfo& info, std::uint
   const auto answer =
       read_in_child(info.path, read, {.what = "numbers", .further_memory = most_chunk_bytes(info)});
   if (answer.empty()) return read_content(file, info, hashed_whole, [] {});
-  return {answer[0], hashed_whole, answer[1] == "sampled", {answer.begin() + 2, answer.end()}};
+  return {.fingerprint = answer[0],
+          .hashed_whole = hashed_whole,
+          .sampled = answer[1] == "sampled",
+          .notes = {answer.begin() + 2, answer.end()},
+          .hashes = {}};
 }
 
 }  // namespace kvbench

@@ -105,7 +105,7 @@ void check_memory_of(ErrorList& errors, const std::string& place, const TensorSh
 void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& location,
                          const StructureReading& reading, LayerInfo& info) {
   const auto shape = [&](const std::string& name, const char* layout) {
-    return tensor_shape(errors, layer, join(location, name), name, layout);
+    return tensor_shape(errors, layer, join(location, name), name, layout, !reading.is_outline);
   };
   const auto q = shape("q", "[Hq, Nq, d]");
   const auto k = shape("k", "[Hkv, n, d]");
@@ -204,7 +204,7 @@ void check_reader_tensors(ErrorList& errors, hid_t layer, const std::string& loc
         *info.kv_layer);
   }
   const auto shape = [&](const char* name, const char* layout) {
-    return tensor_shape(errors, layer, join(location, name), name, layout);
+    return tensor_shape(errors, layer, join(location, name), name, layout, !reading.is_outline);
   };
   const auto q = shape("q", "[Hq, Nq, d]");
   std::optional<TensorShape> out, wo_v_l1;
@@ -399,6 +399,14 @@ void check_root(ErrorList& errors, hid_t root, DumpInfo& info) {
   info.producer = attributes.text("producer").value_or("");
   info.n_layers = static_cast<int>(
       attributes.integer("n_layers", 1, std::numeric_limits<int>::max()).value_or(0));
+  if (hdf5::has_attribute(root, "fingerprint")) {
+    const auto kind = attributes.text("fingerprint");
+    info.hashed_by_tensor = kind == "by tensor";
+    if (kind && !info.hashed_by_tensor) {
+      add(errors, "/", "attribute fingerprint is \"{}\"; it must be \"by tensor\", or be left out",
+          *kind);
+    }
+  }
   for (const std::string& name : hdf5::attribute_names(root)) {
     try {
       info.attributes.emplace_back(name, hdf5::attribute_text(root, name));
@@ -458,6 +466,7 @@ DumpInfo checked(ErrorList& errors, hid_t file, const std::string& path,
     info.sequences.push_back(check_sequence(errors, sequences.get(), name, model));
   }
   if (info.sequences.empty()) add(errors, "/sequences", "contains no sequence");
+  if (reading.is_outline) return info;
   hsize_t stored = 0;
   hdf5::check(H5Fget_filesize(file, &stored));
   refuse_inflated(errors, info, static_cast<double>(stored));

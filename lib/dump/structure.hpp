@@ -16,6 +16,7 @@ struct StructureReading {
   std::uint64_t memory = usable_memory();
   std::uint64_t chunk_memory = usable_memory();  // bytes that decoding a layer's chunks may take
   Step step = [] {};                             // called before each sequence and layer
+  bool is_outline = false;                       // tensors have shapes and no elements
 };
 
 // What the file holds. Throws one InputError with every error of its structure, each

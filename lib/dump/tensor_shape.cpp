@@ -30,7 +30,7 @@ void check_type(ErrorList& errors, const std::string& place,
 }
 
 void check_sizes(ErrorList& errors, const std::string& place, hid_t dataset,
-                 const std::vector<std::uint64_t>& dims) {
+                 const std::vector<std::uint64_t>& dims, bool has_elements) {
   const std::string shape = fmt::format("shape [{}]", fmt::join(dims, ", "));
   if (std::count(dims.begin(), dims.end(), 0U) > 0) {
     add(errors, place, "{} has a dimension of size 0", shape);
@@ -38,8 +38,8 @@ void check_sizes(ErrorList& errors, const std::string& place, hid_t dataset,
     add(errors, place, "{} has a dimension above {}", shape, kMaxTokens);
   } else if (dims[0] > kMostTensorHeads) {
     add(errors, place, "{} has more than {} heads", shape, kMostTensorHeads);
-  } else if (const auto why = unreadable_storage(dataset)) {
-    add(errors, place, "{}", *why);
+  } else if (has_elements) {
+    if (const auto why = unreadable_storage(dataset)) add(errors, place, "{}", *why);
   }
 }
 
@@ -48,7 +48,8 @@ void check_sizes(ErrorList& errors, const std::string& place, hid_t dataset,
 std::string TensorShape::text() const { return fmt::format("[{}, {}, {}]", heads, rows, columns); }
 
 std::optional<TensorShape> tensor_shape(ErrorList& errors, hid_t layer, const std::string& place,
-                                        const std::string& name, const char* layout) {
+                                        const std::string& name, const char* layout,
+                                        bool has_elements) {
   if (!hdf5::has_link(layer, name)) {
     add(errors, place, "dataset is missing; a layer has q, k and v");
     return std::nullopt;
@@ -65,7 +66,7 @@ std::optional<TensorShape> tensor_shape(ErrorList& errors, hid_t layer, const st
     const std::size_t before = errors.count();
     const auto stored = stored_type(dataset.get());
     check_type(errors, place, stored);
-    check_sizes(errors, place, dataset.get(), dims);
+    check_sizes(errors, place, dataset.get(), dims, has_elements);
     if (errors.count() > before) return std::nullopt;
     return TensorShape{static_cast<Index>(dims[0]), static_cast<Index>(dims[1]),
                        static_cast<Index>(dims[2]), std::get<StoredType>(stored),

@@ -3,10 +3,12 @@
 
 #include <hdf5.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -80,6 +82,8 @@ void renew_lock_after_fork();
 // but on file systems without locks.
 enum class Access { kRead, kReadUnlocked, kReadWrite };
 Handle open_file(const std::string& path, Access access);
+// A file whose bytes are in memory, for reading. They are used in place and must live as long.
+Handle open_image(std::span<const std::byte> image);
 // Keeps little of the metadata of a group's file in memory, for a file whose objects are read one
 // after the other. The library's own limit is 32 MiB as stored, of which it makes ten times as
 // much. There is room for the names of the group where they lie in one piece.

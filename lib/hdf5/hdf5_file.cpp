@@ -83,6 +83,30 @@ Handle open_file(const std::string& path, Access access) {
                         properties.get()));
 }
 
+Handle open_image(std::span<const std::byte> image) {
+  const Session session;
+  const Handle properties = access_properties(false);
+  check(H5Pset_fapl_core(properties.get(), std::size_t{1} << 20, false));
+  auto* bytes = const_cast<std::byte*>(image.data());
+  // The library asks for copies of the image, and is given the image.
+  H5FD_file_image_callbacks_t callbacks = {
+      .image_malloc = [](std::size_t, H5FD_file_image_op_t, void* data) { return data; },
+      .image_memcpy = [](void* to, const void*, std::size_t, H5FD_file_image_op_t,
+                         void*) { return to; },
+      .image_realloc = [](void*, std::size_t, H5FD_file_image_op_t, void*) -> void* {
+        return nullptr;
+      },
+      .image_free = [](void*, H5FD_file_image_op_t, void*) -> herr_t { return 0; },
+      .udata_copy = [](void* data) { return data; },
+      .udata_free = [](void*) -> herr_t { return 0; },
+      .udata = bytes};
+  check(H5Pset_file_image_callbacks(properties.get(), &callbacks));
+  check(H5Pset_file_image(properties.get(), bytes, image.size()));
+  // The library takes files of one name for one file.
+  const std::string name = "image at " + std::to_string(reinterpret_cast<std::uintptr_t>(bytes));
+  return Handle(H5Fopen(name.c_str(), H5F_ACC_RDONLY, properties.get()));
+}
+
 Handle create_file(const std::string& path, Objects objects) {
   const Session session;
   const Handle properties = access_properties(can_lock(path, O_RDWR | O_CREAT));

@@ -110,6 +110,14 @@ OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options) {
   throw InputError(all.messages());
 }
 
+OpenDumps described(Dump dump) {
+  OpenDumps out;
+  out.planned.push_back(describe(dump));
+  out.notes = dump.notes();
+  out.dumps.push_back(std::move(dump));
+  return out;
+}
+
 void require_heads_of(const KeptCache& cache, const std::string& path) {
   const Dump dump(path);
   ErrorList errors;

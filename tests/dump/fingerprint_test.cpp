@@ -2,12 +2,17 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
+#include <fstream>
+#include <iterator>
 #include <set>
+#include <vector>
 
 #include "dump/dump.hpp"
 #include "dump/small_dump.hpp"
 #include "dump/structure.hpp"
 #include "hdf5/open_file.hpp"
+#include "system/error.hpp"
 
 using namespace kvbench;
 
@@ -21,6 +26,17 @@ std::string sampled(const std::string& path, std::uint64_t hashed_whole) {
   const hdf5::Handle file = open_dump_file(path);
   return read_content(file.get(), read_structure(file.get(), path, {}), hashed_whole, [] {})
       .fingerprint;
+}
+
+void hash_by_tensor(hid_t file) {
+  set_attribute(file, "/", "fingerprint", std::string("by tensor"));
+}
+
+std::vector<std::byte> bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  return {bytes, bytes + text.size()};
 }
 
 TEST_CASE("path, time, chunking and compression do not touch the fingerprint") {
@@ -86,11 +102,14 @@ TEST_CASE("every part of the content changes the fingerprint") {
       },
   };
   std::set<std::string> seen;
-  for (std::size_t i = 0; i < changes.size(); ++i) {
-    CAPTURE(i);
-    write_small_dump(path);
-    edit(path, changes[i]);
-    CHECK(seen.insert(fingerprint(path)).second);
+  for (const bool by_tensor : {false, true}) {
+    for (std::size_t i = 0; i < changes.size(); ++i) {
+      CAPTURE(i);
+      write_small_dump(path);
+      if (by_tensor) edit(path, hash_by_tensor);
+      edit(path, changes[i]);
+      CHECK(seen.insert(fingerprint(path)).second);
+    }
   }
   StorageOptions storage;
   storage.type = ElementType::kBfloat16;
@@ -127,6 +146,48 @@ TEST_CASE("large dumps are fingerprinted by samples that do not depend on storag
     edit(path, [&](hid_t f) { set_element(f, "/sequences/text/layers/0/k", {0, row, 0}, 100.0); });
     CHECK(sampled(path, kLimit) != by_samples);
   }
+}
+
+TEST_CASE("a dump in memory is the file; an outline has the fingerprint of its hashes") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  write_small_dump(path);
+  edit(path, hash_by_tensor);
+  const std::vector<std::byte> image = bytes_of(path);
+  const Dump memory("memory", image);
+  CHECK(memory.fingerprint() == fingerprint(path));
+  CHECK(memory.info().path == "memory");
+  CHECK(memory.read_stream("text", 3, 1)->values == Dump(path).read_stream("text", 3, 1)->values);
+  const TensorHashes hashes = memory.tensor_hashes();
+  CHECK(hashes.size() == 8);  // q, k, v and out of two layers
+  CHECK(hashes.at(kLayer + "/k").size() == 32);
+
+  // Elements that are not read, and two dumps in memory at once.
+  edit(path, [](hid_t f) { set_element(f, kLayer + "/k", {1, 11, 3}, 2.0); });
+  const std::vector<std::byte> other = bytes_of(path);
+  CHECK(Dump("memory", other).fingerprint() != memory.fingerprint());
+  CHECK(Dump("memory", other, hashes).fingerprint() == memory.fingerprint());
+  TensorHashes fewer = hashes;
+  fewer.erase(kLayer + "/v");
+  CHECK_THROWS_WITH_AS(Dump("memory", other, fewer).fingerprint(),
+                       doctest::Contains((kLayer + "/v: its hash is missing").c_str()), InputError);
+}
+
+TEST_CASE("tensors that are hashed alone are sampled by their own size") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("large.h5");
+  LayerLayout layout;
+  layout.tokens = layout.query_rows = 20000;
+  layout.d = layout.dv = 16;
+  DumpWriter writer(path, {"large", "test", 1}, {});
+  writer.add_sequence("text");
+  writer.add_layer(0, layout);
+  write_planted(writer, layout);
+  writer.finish();
+  edit(path, hash_by_tensor);
+  // A tensor of one head takes 0.6 MiB; a dump's limit is that of 64 tensors.
+  CHECK(sampled(path, std::uint64_t{64} << 20) == fingerprint(path));
+  CHECK(sampled(path, std::uint64_t{64} << 18) != fingerprint(path));
 }
 
 }  // namespace fingerprint_test

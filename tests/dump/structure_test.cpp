@@ -63,6 +63,7 @@ std::vector<StructureError> all_errors() {
       wrong("/", "n_layers", std::int64_t{0}, {"at least 1"}),
       wrong("/", "n_layers", 2.5, {"integer"}),
       wrong("/", "model", 3.0, {"must be a string"}),
+      wrong("/", "fingerprint", std::string("whole"), {"is \"whole\"", "\"by tensor\""}),
       wrong("/sequences/text", "prompt_tokens", std::int64_t{-1}, {"is -1", "at least 0"}),
       wrong("/sequences/text", "prompt_tokens", std::string("5"), {"integer"}),
       wrong(kLayer, "scale", 0.0, {"above 0"}),

@@ -3,7 +3,7 @@
 # With another transformers than the pinned one: KVBENCH_TRANSFORMERS=5.24.0, or newest.
 . "$(dirname "${BASH_SOURCE[0]}")/../../environment.sh"
 build
-environment .venv-model model || { say "SKIPPED: the exporter's tests" && exit; }
+environment .venv-model model && install_package .venv-model || { say "SKIPPED: the exporter's tests" && exit; }
 venv=.venv-model version=${KVBENCH_TRANSFORMERS:-}
 if [[ -n $version ]]; then
   venv=.venv-transformers-$version

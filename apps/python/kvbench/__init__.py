@@ -12,6 +12,8 @@ token by token and compares every answer with exact attention. `open_dump` reads
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from kvbench import _built, _processor
 
 _processor.require(_built.ARCH)
@@ -24,6 +26,24 @@ from kvbench._methods import Kept, Prompt, Row, method  # noqa: E402
 from kvbench._replay import Replay, replay  # noqa: E402
 from kvbench._run import Results, RunError, merge, run  # noqa: E402
 
+if TYPE_CHECKING:
+    from kvbench._attach import attach
+    from kvbench._recorder import Recorder
+
+
+def __getattr__(name: str) -> Any:
+    """Recorder needs h5py, attach torch and transformers too: imported on first use."""
+    if name == "Recorder":
+        from kvbench._recorder import Recorder
+
+        return Recorder
+    if name == "attach":
+        from kvbench._attach import attach
+
+        return attach
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __version__ = version()
 __all__ = [
     "Cache",
@@ -32,12 +52,14 @@ __all__ = [
     "Kept",
     "Layer",
     "Prompt",
+    "Recorder",
     "Replay",
     "Results",
     "Row",
     "RunError",
     "Sequence",
     "algorithms",
+    "attach",
     "merge",
     "method",
     "metrics",

@@ -81,6 +81,43 @@ def run(
     progress: Callable[[int, int], object] | None,
     methods: list[tuple[str, str, str, bool, str, Callable[[str, int, list[Any]], Any]]],
 ) -> str: ...
+def plain_json(text: str, file: str) -> str: ...
+def check_layers(sweep: str, methods: list[Any]) -> None: ...
+def run_layer(
+    sweep: str,
+    *,
+    name: str,
+    image: bytes,
+    sequence: str,
+    layer: int,
+    out: str,
+    source: str,
+    device: str,
+    threads: int,
+    memory_limit: int,
+    fresh: bool,
+    add: bool,
+    retry_failed: bool,
+    progress: Callable[[int, int], object] | None,
+    methods: list[Any],
+) -> tuple[str, str, list[tuple[str, str]]]: ...
+def finish_layers(
+    sweep: str,
+    *,
+    name: str,
+    image: bytes,
+    hashes: list[tuple[str, str]],
+    layers: list[tuple[str, str]],
+    out: str,
+    device: str,
+    memory_limit: int,
+    fresh: bool,
+    add: bool,
+    anonymous: bool,
+    quiet: bool,
+    argv: list[str],
+    methods: list[Any],
+) -> str: ...
 def merge(
     folders: list[str],
     *,

@@ -1,0 +1,133 @@
+"""A sweep within a model that transformers loads, without a dump."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from kvbench._core import Error
+from kvbench._exporter import exporter, faults
+from kvbench._live import LiveDump
+from kvbench._run import Results
+
+_OF = "kvbench.attach"
+
+
+class Live:
+    """Replays a sweep over the attention of a model while it reads.
+
+        with kb.attach(model, sweep, out="results/live") as live:
+            model(**inputs)  # or model.generate(**inputs)
+        live.results
+
+    `model`: a causal language model of transformers, on any device; architectures and refusals are
+    those of data/export_transformers.py. `sweep`, `out` and `save` as for kvbench.Recorder. Cells
+    are those of a dump that the exporter makes of the same tokens with `--chunk 0`, and of a run
+    on it: ids, fingerprint and values.
+
+    A forward pass is a sequence of the name `sequence`, further ones have a number behind it. The
+    layers are heard while the call computes, with the exporter's attention in place of the
+    model's. Texts of a batch, and of generate() with its answer, are read once more alone; the
+    prompt of generate() is `prompt_tokens`. The exporter's proofs are made with each pass; that of
+    the model's own attention by the first 128 tokens.
+
+    `layers`, `queries`, `out_rows`, `dtype`, `round`, `wo_norms` and `materialised` are the
+    exporter's options; `description`, `dataset` and `model_name` its attributes. Other keywords are
+    those of kvbench.run. Raises kvbench.Error where the exporter refuses a model.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        sweep: str | os.PathLike[str] | dict[str, Any],
+        *,
+        out: str | os.PathLike[str],
+        save: str | os.PathLike[str] | None = None,
+        sequence: str = "text",
+        description: str = "",
+        dataset: str = "",
+        model_name: str = "",
+        prompt_tokens: int | None = None,
+        layers: str = "all",
+        queries: str = "all",
+        out_rows: int = 64,
+        dtype: str | None = None,
+        round: bool = False,
+        wo_norms: bool = False,
+        materialised: bool = False,
+        device: str = "auto",
+        threads: int | None = None,
+        memory_limit: int | None = None,
+        fresh: bool = False,
+        add: bool = False,
+        anonymous: bool = False,
+        retry_failed: bool = False,
+        quiet: bool = False,
+        methods: Iterable[Any] = (),
+    ) -> None:
+        with exporter(_OF):
+            from export.attached_model import AttachedModel, Recording
+        self._dump = LiveDump(
+            _OF,
+            sweep,
+            out,
+            save=save,
+            device=device,
+            threads=threads,
+            memory_limit=memory_limit,
+            fresh=fresh,
+            add=add,
+            anonymous=anonymous,
+            retry_failed=retry_failed,
+            quiet=quiet,
+            methods=methods,
+        )
+        recording = Recording(
+            sequence,
+            description,
+            model_name,
+            dataset,
+            prompt_tokens,
+            layers,
+            queries,
+            out_rows,
+            dtype,
+            round,
+            wo_norms,
+            materialised,
+        )
+        with faults(_OF):
+            self._model = AttachedModel(model, self._dump, recording)
+        self._results: Results | None = None
+
+    def __enter__(self) -> Live:
+        self._model.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._model.__exit__()
+        try:
+            with faults(_OF):
+                if kind is None:
+                    self._results = self._dump.finish()
+                elif error is not None:
+                    raise error
+        finally:
+            self._dump.close()
+
+    @property
+    def results(self) -> Results:
+        """As kvbench.run gives them; after the `with` block."""
+        if self._results is None:
+            raise Error(f"{_OF}: the results are not written yet; leave the with block first")
+        return self._results
+
+
+attach = Live

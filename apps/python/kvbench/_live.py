@@ -1,0 +1,296 @@
+"""A dump that is measured while it is made, and never whole in memory: kvbench.Recorder and
+kvbench.attach fill it.
+
+Each layer is a dump of its own in memory, which is replayed by a thread as soon as it is whole, in
+a folder of its own with a journal. Its tensors are gone after that; an outline keeps attributes,
+shapes and hashes. Once all layers are there, the outline has the fingerprint of the dump, and the
+records of the layers become those of the dump. Nothing is computed then."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kvbench import _core
+from kvbench._arrays import number, plain
+from kvbench._asking import method_tables
+from kvbench._exporter import exporter
+from kvbench._run import Results, _checked, _named_keywords, _results
+
+with exporter("kvbench.Recorder"):
+    import h5py
+    from format.dump_file import Rope, is_of_second_format
+
+_names = itertools.count()
+
+
+def _file_in_memory() -> h5py.File:
+    name = f"kvbench-{os.getpid()}-{next(_names)}"  # HDF5 takes files of one name for one
+    return h5py.File(name, "w", driver="core", backing_store=False, block_size=1 << 20)
+
+
+def _image(file: h5py.File) -> bytes:
+    """The bytes of a file in memory, which ends."""
+    file.flush()
+    image = file.id.get_file_image()
+    file.close()
+    return image
+
+
+class LiveSequence:
+    """The layers of a sequence: the parent of their groups, as LayerWriter takes one."""
+
+    def __init__(
+        self, dump: LiveDump, name: str, attrs: Mapping[str, Any], ids: Any, owners: dict[int, int]
+    ) -> None:
+        self._dump, self._name, self._attrs, self._ids = dump, name, dict(attrs), ids
+        self._owners = owners  # whose keys layers read, by those that have none of their own
+        self._files: dict[int, h5py.File] = {}  # by the layer that has the keys
+        self._whole: set[int] = set()
+
+    def begin(self, file: h5py.File) -> h5py.Group:
+        """Its group in a file, with all but the layers."""
+        group = file.create_group(f"sequences/{self._name}")
+        group.attrs.update(self._attrs)
+        if self._ids is not None:
+            group["token_ids"] = self._ids
+        return group.create_group("layers")
+
+    def create_group(self, layer: str) -> h5py.Group:
+        owner = self._owners.get(int(layer), int(layer))
+        if int(layer) in self._whole:
+            raise _core.Error(f"sequence {self._name}: layer {layer} is given twice; leave one out")
+        if owner not in self._files:
+            self._files[owner] = self._dump.begin(_file_in_memory())
+            self.begin(self._files[owner])
+        return self._files[owner][f"sequences/{self._name}/layers"].create_group(layer)
+
+    def whole(self, layer: int) -> None:
+        """Measures a layer whose group is whole, with those that read its keys."""
+        owner = self._owners.get(layer, layer)
+        self._whole.add(layer)
+        members = {owner} | {reader for reader, of in self._owners.items() if of == owner}
+        if members <= self._whole:
+            self._dump.measure(self._name, owner, self._files.pop(owner))
+
+    def unfinished(self) -> list[int]:
+        return sorted(self._files)
+
+    def close(self) -> None:
+        while self._files:
+            self._files.popitem()[1].close()
+
+
+class _Stopped(Exception):
+    """The run of a layer is given up."""
+
+
+class LiveDump:
+    """One thread fills it, another one replays the layer that is whole."""
+
+    def __init__(
+        self,
+        of: str,
+        sweep: Any,
+        out: str | os.PathLike[str],
+        *,
+        save: str | os.PathLike[str] | None,
+        device: str,
+        threads: int | None,
+        memory_limit: int | None,
+        fresh: bool,
+        add: bool,
+        anonymous: bool,
+        retry_failed: bool,
+        quiet: bool,
+        methods: Iterable[Any],
+    ) -> None:
+        self._of, self._out = of, Path(out)
+        self._save = None if save is None else Path(save).absolute()
+        threads, memory_limit = number(threads), number(memory_limit)
+        _checked(device, threads, memory_limit, fresh and add)
+        self._options: dict[str, Any] = {
+            "device": device,
+            "memory_limit": memory_limit or 0,
+            "fresh": bool(fresh),
+            "add": bool(add),
+        }
+        self._threads, self._retry_failed = threads or 0, bool(retry_failed)
+        self._anonymous, self._quiet = bool(anonymous), bool(quiet)
+        self._methods = method_tables(of, methods)
+        if self._save and self._save.exists() and not fresh:
+            raise _core.Error(f"{of}: save: {self._save} exists; fresh=True replaces it")
+        self._path = str(self._save or (self._out / "not-saved.h5").absolute())
+        self._sweep = json.dumps(self._document(sweep), default=plain)
+        _core.check_layers(self._sweep, self._methods)
+        self._outline: h5py.File | None = None
+        self._saved: h5py.File | None = None
+        self._rope: Rope | None = None
+        self._facts: dict[str, Any] = {}
+        self._sequences: dict[str, LiveSequence] = {}
+        self._hashes: list[tuple[str, str]] = []
+        self._journals: list[tuple[str, str]] = []
+        self._thread = ThreadPoolExecutor(1, "kvbench-layer")
+        self._running: Future[None] | None = None
+        self._stopping = False
+
+    def _document(self, sweep: Any) -> dict[str, Any]:
+        if not isinstance(sweep, dict):
+            path = Path(sweep)
+            sweep = json.loads(_core.plain_json(path.read_text(encoding="utf-8"), str(path)))
+        if "dumps" in sweep:
+            raise _core.Error(
+                f"{self._of}: sweep: /dumps: the layers are measured as they come; leave dumps out"
+            )
+        return {"schema_version": 1, "name": self._out.name, **sweep, "dumps": [self._path]}
+
+    def open(self, facts: Mapping[str, Any], rope: Rope | None) -> None:
+        """Attributes of the dump, and the rotation of layers that carry none themselves."""
+        self._facts, self._rope = dict(facts), rope
+        self._outline = self.begin(_file_in_memory())
+        if self._save:
+            self._saved = self.begin(h5py.File(self._save.with_suffix(".unfinished"), "w"))
+
+    def begin(self, file: h5py.File) -> h5py.File:
+        file.attrs.update(self._facts)
+        if self._rope:
+            self._rope.write(file)
+        return file
+
+    @property
+    def is_open(self) -> bool:
+        return self._outline is not None
+
+    def sequence(
+        self, name: str, attrs: Mapping[str, Any], ids: Any, owners: dict[int, int]
+    ) -> LiveSequence:
+        """`ids` [n] or None; `owners`: whose keys layers read, by those that have none."""
+        self._sequences[name] = sequence = LiveSequence(self, name, attrs, ids, owners)
+        for file in filter(None, (self._outline, self._saved)):
+            sequence.begin(file)
+        return sequence
+
+    def measure(self, sequence: str, layer: int, file: h5py.File) -> None:
+        """Has the thread replay a layer, once it has done the earlier one."""
+        layers = file[f"sequences/{sequence}/layers"]
+        second = any(is_of_second_format(each) for each in layers.values())
+        for each in filter(None, (file, self._outline, self._saved)):
+            if second:
+                each.attrs["format_version"] = 2
+        for name in layers:
+            for whole in filter(None, (self._outline, self._saved)):
+                parent = whole[f"sequences/{sequence}/layers"]
+                _copy_layer(layers[name], parent, has_elements=whole is self._saved)
+        self.wait()
+        image = _image(file)
+        self._running = self._thread.submit(self._replay, sequence, layer, image)
+
+    def wait(self) -> None:
+        """For the layer that is replayed; raises what its run raised."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.result()
+
+    def _replay(self, sequence: str, layer: int, image: bytes) -> None:
+        folder = self._out / "layers" / sequence / str(layer)
+        start, cells = time.monotonic(), 0
+
+        def progress(_: int, total: int) -> None:
+            nonlocal cells
+            cells = total
+            if self._stopping:
+                raise _Stopped
+
+        with _named_keywords():
+            state, fingerprint, hashes = _core.run_layer(
+                self._sweep,
+                name=self._path,
+                image=image,
+                sequence=sequence,
+                layer=layer,
+                out=str(folder),
+                source=str(self._out / "sweep.json"),
+                threads=self._threads,
+                retry_failed=self._retry_failed,
+                progress=progress,
+                methods=self._methods,
+                **self._options,
+            )
+        if state == "incomplete":
+            raise _core.Error(f"{self._of}: {folder}: its run was stopped; repeat the pass")
+        self._hashes += hashes
+        if (folder / "journal.jsonl").exists():
+            self._journals.append((str(folder / "journal.jsonl"), fingerprint))
+        (folder / "results.json").unlink(missing_ok=True)
+        if not self._quiet:
+            seconds = time.monotonic() - start
+            said = f"{sequence}, layer {layer}: {cells} cells, {seconds:.1f} s"
+            print(said, file=sys.stderr, flush=True)
+
+    def finish(self) -> Results:
+        """The results of all layers; call it once."""
+        for name, sequence in self._sequences.items():
+            for layer in sequence.unfinished():
+                raise _core.Error(
+                    f"{self._of}: sequence {name}: layer {layer} is not whole; give the rest of "
+                    "its tokens, or of the layers that read its keys"
+                )
+        self.wait()
+        if self._outline is None or not self._sequences:
+            raise _core.Error(f"{self._of}: no layer was given; nothing was measured")
+        image, self._outline = _image(self._outline), None
+        with _named_keywords():
+            state = _core.finish_layers(
+                self._sweep,
+                name=self._path,
+                image=image,
+                hashes=self._hashes,
+                layers=self._journals,
+                out=str(self._out),
+                anonymous=self._anonymous,
+                quiet=self._quiet,
+                argv=[self._of],
+                methods=self._methods,
+                **self._options,
+            )
+        if self._saved and self._save:
+            self._saved.close()
+            self._save.with_suffix(".unfinished").replace(self._save)
+        self.close()
+        return _results(self._out / "results.json", state, "repeat the pass to resume")
+
+    def close(self) -> None:
+        """Gives up what is not finished; journals stay."""
+        self._stopping = True
+        self._thread.shutdown(wait=True)
+        for sequence in self._sequences.values():
+            sequence.close()
+        for file in filter(None, (self._outline, self._saved)):
+            file.close()
+        self._outline = self._saved = None
+        if self._save:
+            self._save.with_suffix(".unfinished").unlink(missing_ok=True)
+
+
+def _copy_layer(layer: h5py.Group, parent: h5py.Group, has_elements: bool) -> None:
+    """A layer of a dump, or its outline: tensors [heads, rows, columns] without elements."""
+    group = parent.create_group(layer.name.rpartition("/")[2])
+    group.attrs.update(layer.attrs)
+    for name, item in layer.items():
+        if not isinstance(item, h5py.Dataset) or item.ndim != 3:
+            layer.copy(item, group)
+            continue
+        packed = {"compression": "gzip", "shuffle": True} if has_elements else {}
+        tensor = group.create_dataset(name, item.shape, item.dtype, chunks=item.chunks, **packed)
+        tensor.attrs.update(item.attrs)
+        for head in range(item.shape[0] if has_elements else 0):
+            tensor[head] = np.asarray(item[head])
