@@ -11,7 +11,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from known_methods import verified
+import known_methods
 from sources import files, text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,8 @@ class Readme(unittest.TestCase):
         results = (ROOT / "configs/RESULTS.md").read_text(encoding="utf-8")
         algorithms = (ROOT / "lib/algorithms/ALGORITHMS.md").read_text(encoding="utf-8")
         storage = (ROOT / "lib/storage/README.md").read_text(encoding="utf-8")
-        for what, page in (("algorithms", algorithms), ("storage", storage), ("metrics", results), ("derived", results)):
+        self.assertIn(known_methods.algorithms(PROGRAM), algorithms)
+        for what, page in (("storage", storage), ("metrics", results), ("derived", results)):
             self.assertIn(kvbench("list", what, "--markdown").stdout, page)
 
     def test_it_is_short(self):
@@ -46,7 +47,7 @@ class Readme(unittest.TestCase):
 
     def test_what_methods_were_compared_with_is_counted(self):
         page = (ROOT / "lib/algorithms/VERIFIED.md").read_text(encoding="utf-8")
-        self.assertIn(f"\n{verified()}\n", page)
+        self.assertIn(f"\n{known_methods.verified()}\n", page)
         known = {each["id"] for each in json.loads(kvbench("list", "algorithms", "--json").stdout)}
         rows = re.findall(r"^\| (`[^|]*) \| ([^|]*) \|", page, re.MULTILINE)
         levels = {name: level for names, level in rows for name in re.findall(r"`(\w+)`", names) if name in known}
