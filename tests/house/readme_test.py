@@ -36,6 +36,17 @@ class Readme(unittest.TestCase):
         self.assertLessEqual(len(README.splitlines()), 120)
         self.assertLessEqual(len(README.split()), 1300)
 
+    def test_minutes_and_sizes_are_those_measured(self):
+        measured = re.search(r"`demo` took (\d+) min (\d+) s. Then `./bootstrap.sh test` took (\d+) min (\d+) s",
+                             (ROOT / "tests/README.md").read_text(encoding="utf-8"))
+        minutes = [int(measured[i]) + int(measured[i + 1]) / 60 for i in (1, 3)]
+        named = [int(m) for m in re.findall(r"^\./bootstrap\.sh \w+ .*?(\d+) (?:more )?minutes", README, re.MULTILINE)]
+        for said, took in zip(named, minutes, strict=True):
+            self.assertLess(abs(said - took), 1)
+        sizes = {size for path in files(ROOT) if path.suffix in (".md", ".sh")
+                 for size in re.findall(r"(?:\.venv-model|deps model)[^|;]{,150}?(\d+ GB)", text(ROOT / path))}
+        self.assertEqual(sizes, {"6 GB"})
+
     def test_families_name_algorithms_and_count_them(self):
         rows = re.findall(r"^\| [a-z][^|`]* \| (\d+) \| (`.*) \|$", README, re.MULTILINE)
         named = [name for _, ids in rows for name in re.findall(r"`(\w+)`", ids)]
