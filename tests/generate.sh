@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/generate.sh [KVBENCH]: the tables of lib/algorithms/ALGORITHMS.md, lib/storage/README.md and
-# configs/RESULTS.md, and the recorded messages (tests/cli/bad_inputs/messages.txt), as the program
-# prints them; that of the build, if none is given. Also the table of lib/algorithms/VERIFIED.md, from
+# tests/generate.sh [KVBENCH]: the tables of lib/algorithms/ALGORITHMS.md and VERIFIED.md, lib/storage/README.md
+# and configs/RESULTS.md, and the recorded messages (tests/cli/bad_inputs/messages.txt), as the program
+# prints them; that of the build, if none is given. The tables of lib/algorithms also need
 # plots/kvplot/methods.json.
 program=${1:+$(realpath "$1")}
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
@@ -22,7 +22,6 @@ if [[ -z $program ]]; then
   build
   program=$PWD/build/bin/kvbench
 fi
-table_of lib/algorithms/ALGORITHMS.md "$program" list algorithms --markdown
 table_of lib/storage/README.md "$program" list storage --markdown
 table_of configs/RESULTS.md "$program" list metrics --markdown
 table_of configs/RESULTS.md "$program" list derived --markdown
@@ -30,4 +29,5 @@ table_of configs/RESULTS.md "$program" list derived --markdown
 python=/usr/bin/python3
 [[ -x $python ]] || python=python3
 table_of lib/algorithms/VERIFIED.md "$python" -B tests/support/known_methods.py verified
+table_of lib/algorithms/ALGORITHMS.md "$python" -B tests/support/known_methods.py algorithms "$program"
 KVBENCH_UPDATE_MESSAGES=1 KVBENCH_PROGRAM=$program KVBENCH_SOURCE=$PWD "$python" tests/cli/bad_input_test.py

@@ -113,7 +113,7 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
   std::optional<TensorShape> v;
   if (info.value_in_key && has_v) {
     add(errors, join(location, "v"),
-        "stands beside the attribute value_in_key, which says that values are columns of k; remove "
+        "cannot be combined with the attribute value_in_key (values are columns of k); remove "
         "one of them");
   } else if (info.value_in_key && k) {
     v = k;
@@ -195,8 +195,8 @@ void check_reader_tensors(ErrorList& errors, hid_t layer, const std::string& loc
   for (const char* name : {"k", "v", "q_repeat", "k_repeat"}) {
     if (!hdf5::has_link(layer, name)) continue;
     add(errors, join(location, name),
-        "stands beside the attribute kv_layer, which says that layer {} has the keys and values; "
-        "remove one of them",
+        "cannot be combined with the attribute kv_layer (layer {} has the keys and values); remove "
+        "one of them",
         *info.kv_layer);
   }
   if (info.value_in_key) {

@@ -90,7 +90,7 @@ class Counted(Folder):
 
     def test_where_no_rule_follows_the_line_says_what_decides(self):
         for name, words in (("quest", "keeps every token"), ("subgen", "the keys decide"),
-                            ("adakv", "follows from the data")):
+                            ("adakv", "a mean over the KV heads")):
             self.assertIn(words, kvbench("help", name).stdout.split("memory: ")[1].split("\n")[0])
 
 

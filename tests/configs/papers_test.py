@@ -47,7 +47,7 @@ class Papers(unittest.TestCase):
     def test_what_is_known_is_known_of_methods_of_the_program(self):
         self.assertEqual(set(KNOWN) - known("algorithms"), set())
         self.assertEqual({member for each in KNOWN.values() for member in each},
-                         {"look", "compared", "settings", "without"})
+                         {"look", "arxiv", "compared", "settings", "without"})
 
     def test_what_a_new_method_lacks_is_told_and_no_failure(self):
         self.assertEqual([line.split(":")[0] for line in missing(["sparse_history"])],

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from known_methods import verified
+import known_methods
 from sources import files, text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,12 +28,24 @@ class Readme(unittest.TestCase):
         results = (ROOT / "configs/RESULTS.md").read_text(encoding="utf-8")
         algorithms = (ROOT / "lib/algorithms/ALGORITHMS.md").read_text(encoding="utf-8")
         storage = (ROOT / "lib/storage/README.md").read_text(encoding="utf-8")
-        for what, page in (("algorithms", algorithms), ("storage", storage), ("metrics", results), ("derived", results)):
+        self.assertIn(known_methods.algorithms(PROGRAM), algorithms)
+        for what, page in (("storage", storage), ("metrics", results), ("derived", results)):
             self.assertIn(kvbench("list", what, "--markdown").stdout, page)
 
     def test_it_is_short(self):
         self.assertLessEqual(len(README.splitlines()), 120)
         self.assertLessEqual(len(README.split()), 1300)
+
+    def test_minutes_and_sizes_are_those_measured(self):
+        measured = re.search(r"`demo` took (\d+) min (\d+) s. Then `./bootstrap.sh test` took (\d+) min (\d+) s",
+                             (ROOT / "tests/README.md").read_text(encoding="utf-8"))
+        minutes = [int(measured[i]) + int(measured[i + 1]) / 60 for i in (1, 3)]
+        named = [int(m) for m in re.findall(r"^\./bootstrap\.sh \w+ .*?(\d+) (?:more )?minutes", README, re.MULTILINE)]
+        for said, took in zip(named, minutes, strict=True):
+            self.assertLess(abs(said - took), 1)
+        sizes = {size for path in files(ROOT) if path.suffix in (".md", ".sh")
+                 for size in re.findall(r"(?:\.venv-model|deps model)[^|;]{,150}?(\d+ GB)", text(ROOT / path))}
+        self.assertEqual(sizes, {"6 GB"})
 
     def test_families_name_algorithms_and_count_them(self):
         rows = re.findall(r"^\| [a-z][^|`]* \| (\d+) \| (`.*) \|$", README, re.MULTILINE)
@@ -46,7 +58,7 @@ class Readme(unittest.TestCase):
 
     def test_what_methods_were_compared_with_is_counted(self):
         page = (ROOT / "lib/algorithms/VERIFIED.md").read_text(encoding="utf-8")
-        self.assertIn(f"\n{verified()}\n", page)
+        self.assertIn(f"\n{known_methods.verified()}\n", page)
         known = {each["id"] for each in json.loads(kvbench("list", "algorithms", "--json").stdout)}
         rows = re.findall(r"^\| (`[^|]*) \| ([^|]*) \|", page, re.MULTILINE)
         levels = {name: level for names, level in rows for name in re.findall(r"`(\w+)`", names) if name in known}

@@ -155,6 +155,11 @@ class Sentences(unittest.TestCase):
             found, [["opening"], ["but for"], [], ["replaced word"], ["opening"], ["long"]]
         )
 
+    def test_cells_of_tables_are_read(self) -> None:
+        page = "| a | Of a row |\n|---|---|\n| one, but for two | fine |\n\n```text\n| Of code |\n```\n"
+        found = [kind for each in prose.cells(page) for kind in prose.kinds(each)]
+        self.assertEqual(found, ["opening", "but for"])
+
     def test_comments_and_wide_lines_are_read(self) -> None:
         cpp = "// Of a row.\n// The rest.\nint x;  // what follows, but for one\nint y;\n// Fine.\n"
         self.assertEqual(

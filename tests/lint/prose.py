@@ -45,6 +45,13 @@ def sentences(page: str) -> list[str]:
     return split(without_code(page))
 
 
+def cells(page: str) -> list[str]:
+    """Cells of a page's tables."""
+    text = re.sub(r"^(```|~~~).*?^\1$", "", page, flags=re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| (.*) \|$", text, re.MULTILINE)
+    return [each for row in rows for cell in row.split(" | ") for each in split(cell)]
+
+
 def comments(source: str, suffix: str) -> list[str]:
     """Sentences of a source file's comments and docstrings."""
     mark = "#" if suffix in (".py", ".sh") else "//"
@@ -80,8 +87,9 @@ def found_in(path: Path, name: str) -> list[tuple[str, str, str]]:
     """(page or folder, kind, sentence) of a file."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
-        found = [(name, kind, each) for each in sentences(text) for kind in kinds(each)]
-        used = [each for each in sentences(text) if re.search(REPLACED_ON_PAGES, each)]
+        read = sentences(text) + cells(text)
+        found = [(name, kind, each) for each in read for kind in kinds(each)]
+        used = [each for each in read if re.search(REPLACED_ON_PAGES, each)]
         found += [(name, "replaced word", each) for each in used]
         wide = [line for line in without_code(text).splitlines() if len(line) > WIDEST]
         found += [(name, "wide line", line) for line in wide]

@@ -40,6 +40,7 @@ STAND_INS = {
 esac""",
     "bin/kvplot": f'exec {sys.executable} -m kvplot "$@"',
     ".venv/bin/python": f'exec {sys.executable} "$@"',
+    ".venv/bin/activate": "",
     "bin/python3": f"""[[ "$1 $2 $3" == "-m pip download" ]] && exit
 if [[ "$1 $2" == "-m venv" ]]; then
   mkdir -p "$3/bin"

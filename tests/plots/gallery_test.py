@@ -1,12 +1,12 @@
 """Numbers of plots/GALLERY.md and plots/METRICS.md that follow from the shipped tables: each sentence is written again
-with the numbers that the tables give and has to stand on its page."""
+with the numbers that the tables give, and one paragraph of its page has these numbers in this order."""
 
 import math
 import re
 import unittest
 
 from known_methods import in_sweeps, without
-from tables import GALLERY, INDEX, NUMBERS, ROOT, Page, by, plain, span, table
+from tables import GALLERY, INDEX, NUMBERS, ROOT, Page, by, plain, span, states, table
 
 METRICS = (ROOT / "plots/METRICS.md").read_text(encoding="utf-8")
 MEAN, FROBENIUS = "errors.relative_l2.mean", "errors.relative_frobenius_error"
@@ -201,7 +201,15 @@ class Metrics(Page):
                     f"error has {rho(others[FROBENIUS])}.", METRICS)
 
 
-class Bounds(unittest.TestCase):
+class Facts(unittest.TestCase):
+    def test_other_words_state_the_same_and_other_numbers_do_not(self):
+        said = "In three of nine heads `h2o` has 0.52 of the error (0.4 to 0.61)."
+        self.assertTrue(states("* An error of 0.5 is large. Three of nine heads: 0.52 [0.4, 0.61].", said))
+        for other in ("three of nine: 0.53 (0.4 to 0.61)", "nine of three: 0.52 (0.4 to 0.61)", "three of nine: 0.52"):
+            self.assertFalse(states(other, said), other)
+
+
+class Bounds(Page):
     def test_the_bound_on_the_theorem_lies_below_the_trivial_answers(self):
         bounds = (ROOT / "configs/bounds/ci.json").read_text(encoding="utf-8")
         reached = re.search(r"what the answers 0 and mean value reach, (0\.\d+) and (0\.\d+)\.", bounds).groups()
@@ -218,7 +226,7 @@ class Bounds(unittest.TestCase):
         self.assertEqual(len(rows), 4)
         self.assertLess(max(abs(same / theirs - 1) for _, same, theirs in rows.values()), 0.06)
         parts = [ours / theirs for ours, _, theirs in rows.values()]
-        self.assertIn(f"Without the changes they are {min(parts):.2f} to {max(parts):.2f} times llama.cpp's", plain(page))
+        self.stands(f"Without the changes they are {min(parts):.2f} to {max(parts):.2f} times llama.cpp's", page)
 
     def test_methods_that_are_ranked_have_the_same_sinks_and_recent_tokens(self):
         sweep = (ROOT / "configs/figures/pareto.json").read_text(encoding="utf-8")

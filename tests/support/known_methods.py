@@ -1,12 +1,14 @@
 """Facts about each method that its code lacks. plots/kvplot/methods.json has them by id, and a method may lack them all:
 
   look      colour, marker and line in figures; without one kvplot takes a free pair by a hash of the id
+  arxiv     the number of its paper
   compared  with what it was compared, in the words of lib/algorithms/VERIFIED.md; `settings`: on which
   without   why it has no sweep of configs/papers (`paper`; "configs/figures" where the sweeps are there), no entry of
             configs/field.json (`field`), no floor in tests/bench/method_floors.cpp (`floor`), no comparison (`compared`)
 
   known_methods.py missing KVBENCH   a line for each thing that a method of the program lacks without a reason
   known_methods.py verified          the table of methods of lib/algorithms/VERIFIED.md
+  known_methods.py algorithms KVBENCH   the table of lib/algorithms/ALGORITHMS.md; families are those of README.md
 """
 
 import json
@@ -26,9 +28,13 @@ THINGS = {
 }
 
 
+def listed(program):
+    said = subprocess.run([program, "list", "algorithms", "--json"], capture_output=True, text=True, check=True)
+    return json.loads(said.stdout)
+
+
 def ids(program):
-    listed = subprocess.run([program, "list", "algorithms", "--json"], capture_output=True, text=True, check=True)
-    return [entry["id"] for entry in json.loads(listed.stdout)]
+    return [entry["id"] for entry in listed(program)]
 
 
 def _named(pattern, *paths):
@@ -66,9 +72,34 @@ def verified():
     return "".join(["| id | compared by | settings of the program's values; what is open |\n", "|---|---|---|\n", *rows])
 
 
+def families():
+    """{id: its family in README.md}"""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([a-z][^|`]*) \| \d+ \| (`.*) \|$", readme, re.MULTILINE)
+    return {name: family for family, names in rows for name in re.findall(r"`(\w+)`", names)}
+
+
+def algorithms(program):
+    family = families()
+    rows = []
+    for entry in listed(program):
+        name, known = entry["id"], KNOWN.get(entry["id"], {})
+        source, memory = entry["source"], entry["memory"].split(";")[0]
+        if "arxiv" in known:
+            source = f"[{source}](https://arxiv.org/abs/{known['arxiv']})"
+        compared = known.get("compared", known.get("without", {}).get("compared", ""))
+        parameters = ", ".join(f"`{each['name']}`" for each in entry["parameters"])
+        rows.append(f"| `{name}` | {family.get(name, '')} | {entry['title']} | {memory} | {compared} | {source} "
+                    f"| {parameters} |\n")
+    return "".join(["| id | family | keeps | memory of a KV head | compared by | source | parameters |\n",
+                    "|---|---|---|---|---|---|---|\n", *rows])
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["verified"]:
         print(verified(), end="")
+    elif sys.argv[1] == "algorithms":
+        print(algorithms(sys.argv[2]), end="")
     else:
         _, program = sys.argv[1:]
         print("".join(f"methods: {line}\n" for line in missing(ids(program))), end="")

@@ -23,7 +23,7 @@ constexpr std::size_t kMostNotes = 8;
 struct Setting {
   const SettingMeans* means;
   Json params;                     // without what asks for memory
-  std::optional<double> asks_for;  // part of the exact cache's memory
+  std::optional<double> asks_for;  // fraction of the exact cache
 };
 
 struct Method {
@@ -240,16 +240,15 @@ std::string counts_table(const ComparedSettings& compared, const std::vector<Met
 std::string title(const std::vector<double>& memories, std::size_t middle, bool are_asked_for) {
   const std::string at = percent(memories[middle]);
   return fmt::format(
-      "relative Frobenius error, lowest at {} first: {}. Beside it, for {} or the memory nearest "
-      "to "
-      "it, the relative spectral error, the mean relative error of a row (relative_l2.mean), the "
-      "memory that is held, and the setting",
+      "relative Frobenius error, lowest at {} first. A column has {}. The columns on the right are "
+      "for {} or the memory nearest to it: the relative spectral error, the mean relative error of "
+      "a row (relative_l2.mean), the memory that is held, and the setting",
       at,
       are_asked_for
-          ? "each method's setting that asks for this part of the exact cache (the best within it "
-            "of a method that asks for none)"
-          : "each method's best setting that holds at most this part of the exact cache, often "
-            "much less; a sweep that asks for memories compares at equal ones",
+          ? "each method's setting that asks for this fraction of the exact cache, or its best one "
+            "within it"
+          : "each method's best setting that holds at most this fraction of the exact cache, often "
+            "much less; --memory compares methods at equal memory",
       at);
 }
 

@@ -128,6 +128,8 @@ AlgorithmDescription describe() {
   d.replay_scope = [](const Parameters&) { return ReplayScope::kLayer; };
   d.model_work = [](const Parameters& p, std::uint32_t) { return LayerScores(p); };
   d.only_appends = [](const Parameters&) { return true; };
+  d.for_less_memory =
+      "its budget is a mean over the KV heads of a layer; give it as a number of tokens";
   d.create = create_adakv;
   return d;
 }

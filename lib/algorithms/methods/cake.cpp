@@ -287,6 +287,7 @@ AlgorithmDescription describe() {
   d.replay_scope = [](const P&) { return ReplayScope::kModel; };
   d.model_work = [](const P& p, std::uint32_t) { return model_attention(p); };
   d.only_appends = [](const P&) { return true; };
+  d.for_less_memory = "its budget is a mean over layers; give it as a number of tokens";
   d.create = create_cake;
   return d;
 }

@@ -248,7 +248,7 @@ KeptCounts most_kept(const Parameters& p, const StreamShape& shape, Index prompt
 AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "cam";
-  d.title = "attention sinks and the last tokens, to which the others give their values";
+  d.title = "attention sinks and the last tokens, into whose values the others are merged";
   d.source = "CaM (Zhang et al.) and its released code";
   d.derived = {merged_key()};
   using P = Parameters;

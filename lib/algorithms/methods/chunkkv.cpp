@@ -112,6 +112,7 @@ AlgorithmDescription describe() {
   d.replay_scope = [](const Parameters&) { return ReplayScope::kLayer; };
   d.model_work = [](const Parameters& p, std::uint32_t) { return LayerScores(p); };
   d.only_appends = [](const Parameters&) { return true; };
+  d.for_less_memory = "it keeps whole chunks; give budget as a number of tokens";
   d.create = create_chunkkv;
   return d;
 }

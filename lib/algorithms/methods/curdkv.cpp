@@ -62,7 +62,7 @@ double leverage_of(Leverage leverage, double key, double value) {
 AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "curdkv";
-  d.title = "tokens of large keys and values beside their neighbours'";
+  d.title = "tokens whose keys and values are large next to their neighbours'";
   d.source = "CurDKV (Sengupta et al.)";
   d.derived = RankedPrompt::derived_keys();
   using P = Parameters;

@@ -240,7 +240,7 @@ class D2o final : public AttentionEvictor {
 AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "d2o";
-  d.title = "tokens of largest accumulated attention; what goes is merged into similar keys";
+  d.title = "tokens of largest accumulated attention; evicted ones are merged into similar keys";
   d.source = "D2O (Wan et al.)";
   d.limits.alibi = "d2o merges keys of several positions";
   d.derived = ranked_subset_keys();

@@ -264,6 +264,8 @@ AlgorithmDescription describe() {
     return most_kept_once(p.budget.of(prompt), 0, shape, prompt);
   };
   d.only_appends = [](const P&) { return true; };
+  d.for_less_memory =
+      "its budget is a mean over the KV heads that share it; give it as a number of tokens";
   d.create = create_kvzip;
   return d;
 }

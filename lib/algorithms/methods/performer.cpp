@@ -247,7 +247,7 @@ class Performer final : public CompressOnce {
 AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "performer";
-  d.title = "positive random features beside exact sinks and recent tokens";
+  d.title = "positive random features, and exact sinks and recent tokens";
   d.source = "Performer, FAVOR+";
   d.for_less_memory =
       "performer keeps its features, however many tokens there are; for less "

@@ -40,6 +40,7 @@ AlgorithmDescription describe() {
   d.skip_reason = cannot_observe;
   d.shared_work = observation_work;
   d.only_appends = [](const Parameters&) { return true; };
+  d.for_less_memory = "its budget is a mean over layers; give it as a number of tokens";
   d.create = [](const Parameters& p, const CellContext& context) {
     const Stream& stream = context.stream;
     return std::make_unique<ObservationWindow>(

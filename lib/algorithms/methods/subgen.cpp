@@ -249,10 +249,8 @@ AlgorithmDescription describe() {
       {"epsilon_effective",
        "the epsilon of Theorem 1 for which t and s suffice; null: none, as without sampling v2"},
       {"vacuous",
-       "whether the requested epsilon is vacuous: `sampling` is not v2, a size was "
-       "capped at 256 n, the cell is not sublinear, or the answer 0 or the mean value has it at "
-       "row "
-       "n - 1 and some query head too"},
+       "whether `sampling` is not v2, a size was capped at 256 n, the cell is not sublinear, or a "
+       "trivial answer reaches the requested epsilon at row n - 1 and some query head"},
       {"sublinear", "whether m' (t + 1) + 2 s < 2 n: fewer vectors than the exact cache"},
       {"promised_epsilon_spectral",
        "the requested epsilon; t and s follow from it. A query head misses it with "
