@@ -3,9 +3,12 @@
 RUNS/<mode>/**/results.json are sweeps of the same units. field.csv has a row per mode, memory and
 method, families.csv one per family, whose methods count as one vote: their logarithms are averaged
 in each unit first. Ratios are to uniform sampling at as many bytes, as in `kvplot field`.
+orders.csv has, for each choice of mode, memory and metric, how far the order of the methods is
+another one.
 """
 
 from argparse import Namespace, _SubParsersAction
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +49,9 @@ def run(arguments: Namespace) -> list[str]:
     units = pandas.concat(own.values())
     arguments.out.mkdir(parents=True, exist_ok=True)
     lines = []
-    for name, table in (("field", methods(units)), ("families", families(units))):
+    of_methods = methods(units)
+    tables = {"field": of_methods, "families": families(units), "orders": orders(of_methods)}
+    for name, table in tables.items():
         path = arguments.out / f"{name}.csv"
         table.to_csv(path, index=False)
         lines.append(str(path))
@@ -122,7 +127,36 @@ def families(units: pandas.DataFrame) -> pandas.DataFrame:
     own = units[~units["method"].str.contains(f", {OWN}")]
     by = ["mode", "at", "family"]
     logs = own.assign(**{name: numpy.log(own[name]) for name in METRICS})
-    of_method = logs.groupby([*by, *UNIT, "algorithm"])[list(METRICS)].mean()
-    votes = of_method.groupby([*by, *UNIT]).mean().transform(numpy.exp).reset_index()
+    of_method = logs.groupby([*by, *UNIT, "algorithm"], sort=False)[list(METRICS)].mean()
+    votes = of_method.groupby([*by, *UNIT], sort=False).mean().transform(numpy.exp).reset_index()
     counts = own.groupby(by)["algorithm"].nunique().rename("methods").reset_index()
     return _sorted(_ratios(votes, by).merge(counts, on=by))
+
+
+def orders(table: pandas.DataFrame) -> pandas.DataFrame:
+    """Pairs of columns of numbers that differ in one choice: Spearman's rank correlation over the
+    methods that both have, and the methods that are better than uniform sampling in one of them."""
+    columns = {
+        (mode, at, metric): own.set_index("method")[metric]
+        for (mode, at), own in table.groupby(["mode", "at"], sort=False)
+        for metric in METRICS
+    }
+    rows = []
+    for (one, first), (two, second) in combinations(columns.items(), 2):
+        if sum(a != b for a, b in zip(one, two)) != 1:
+            continue
+        both = pandas.concat([first, second], axis=1, keys=["one", "two"]).dropna()
+        turned = both[(both["one"] < 1) != (both["two"] < 1)]
+        choice = next(name for name, a, b in zip(("mode", "memory", "metric"), one, two) if a != b)
+        rows.append(
+            {
+                "choice": choice,
+                **dict(zip(("mode", "at", "metric"), one)),
+                **{f"other_{name}": value for name, value in zip(("mode", "at", "metric"), two)},
+                "rho": both.rank().corr().loc["one", "two"],
+                "methods": len(both),
+                "turned": len(turned),
+                "names": " ".join(turned.index),
+            }
+        )
+    return pandas.DataFrame(rows).sort_values("choice", kind="stable")
