@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Makes dumps of two models on ten texts, from packages of Debian 12 and PyPI alone.
 
-    make_dumps.py FOLDER [--only GLOB ...]
+    make_dumps.py FOLDER [--only GLOB ...] [--all-layers]
 
 Called by `data/dumps.sh`, which installs what this needs. One dump per model and text,
 FOLDER/<model>-<text>.h5: the text's first 2048 tokens, layers 0, 1, 4, the quarters and the last,
-queries of every row. Inputs are fetched into FOLDER/inputs and refused unless their hashes are
-those of texts/dump_sources.py; FOLDER/dumps.json lists the hashes of inputs and outputs. A dump is
-refused unless it has the tokens of texts/dump_reference.json and its norms to 0.1 %; its bits may
-differ, because they depend on the processor, and a line tells whether they do. Existing dumps
-stay; run it again to go on.
+queries of every row. With --all-layers they go to FOLDER/all_layers, and have every layer with full
+attention and the norms of its values after W_O. Inputs are fetched into FOLDER/inputs and refused
+unless their hashes are those of texts/dump_sources.py; dumps.json next to the dumps lists the
+hashes of inputs and outputs. A dump is refused unless it has the tokens of
+texts/dump_reference.json and its norms to 0.1 %; its bits may differ, because they depend on the
+processor, and a line tells whether they do. Existing dumps stay; run it again to go on.
 """
 
 from __future__ import annotations
@@ -147,8 +148,11 @@ def fingerprint(path: Path) -> dict[str, Any]:
     }
 
 
-def compared(name: str, found: dict[str, Any], reference: dict[str, dict[str, Any]]) -> str:
-    """How a dump's fingerprint differs from the reference's; Fault if it is another dump."""
+def compared(
+    name: str, found: dict[str, Any], reference: dict[str, dict[str, Any]], all_layers: bool = False
+) -> str:
+    """How a dump's fingerprint differs from the reference's; Fault if it is another dump. One of
+    all layers is compared in the layers that the reference has."""
     expected = reference.get(name)
     if expected is None:
         return "no reference"
@@ -158,12 +162,15 @@ def compared(name: str, found: dict[str, Any], reference: dict[str, dict[str, An
         raise Fault(
             f"{name}: its tokens are not those of {REFERENCE.name}; remove it to make it again"
         )
-    if found["norms"].keys() != expected["norms"].keys():
+    norms = expected["norms"]
+    if all_layers:
+        norms = {tensor: norm for tensor, norm in norms.items() if tensor in found["norms"]}
+    if not norms or (found["norms"].keys() != norms.keys() and not all_layers):
         raise Fault(
             f"{name}: its layers are not those of {REFERENCE.name}; remove it to make it again"
         )
     most = 0.0
-    for tensor, norm in expected["norms"].items():
+    for tensor, norm in norms.items():
         got = found["norms"][tensor]
         apart = abs(got / norm - 1)
         if not apart <= NORM_TOLERANCE:
@@ -175,16 +182,16 @@ def compared(name: str, found: dict[str, Any], reference: dict[str, dict[str, An
     return f"norms of the reference to {most:.1g}, other bits"
 
 
-def export(model: Path, text: Path, layers: str, out: Path) -> None:
+def export(model: Path, text: Path, layers: str, out: Path, *options: str) -> None:
     exporter = Path(__file__).with_name("export_transformers.py")
     run([sys.executable, str(exporter), str(model), "--text", str(text), "--tokens", str(TOKENS),
          "--layers", layers, "--compute-dtype", "float32", "--dtype", "float16", "--round",
-         "--compression", "6", "--out", str(out)])  # fmt: skip
+         "--compression", "6", "--out", str(out), *options])  # fmt: skip
 
 
-def announce(wanted: list[tuple[Model, Text]], folder: Path | None) -> None:
+def announce(wanted: list[tuple[Model, Text]], folder: Path | None, all_layers: bool) -> None:
     models = {model.name: model for model, _ in wanted}
-    disk = sum(model.dump_megabytes for model, _ in wanted)
+    disk = sum(m.all_megabytes if all_layers else m.dump_megabytes for m, _ in wanted)
     fetched = sum(model.megabytes for model in models.values()) + 60
     place = folder or Path()
     while not place.exists():
@@ -206,9 +213,12 @@ def announce(wanted: list[tuple[Model, Text]], folder: Path | None) -> None:
         raise Fault(f"{folder}: needs {disk + fetched} MB, {free} MB are free; name another folder")
 
 
-def make(wanted: list[tuple[Model, Text]], folder: Path) -> None:
+def make(wanted: list[tuple[Model, Text]], folder: Path, all_layers: bool) -> None:
     inputs = folder / "inputs"
     inputs.mkdir(parents=True, exist_ok=True)
+    if all_layers:
+        folder = folder / "all_layers"
+        folder.mkdir(exist_ok=True)
     listed = folder / "dumps.json"
     entries = json.loads(listed.read_text()) if listed.is_file() else {}
     reference = json.loads(REFERENCE.read_text())["dumps"]
@@ -219,9 +229,12 @@ def make(wanted: list[tuple[Model, Text]], folder: Path) -> None:
         began = time.monotonic()
         model_file, text_file = fetch_model(model, inputs), fetch_text(text, inputs)
         if not out.is_file():
-            export(model_file, text_file, model.layer_list, out)
+            layers, *more = (
+                [model.full_attention, "--wo-norms"] if all_layers else [model.layer_list]
+            )
+            export(model_file, text_file, layers, out, *more)
         found = fingerprint(out)
-        said = compared(out.name, found, reference)
+        said = compared(out.name, found, reference, all_layers)
         entries[out.name] = {"model_sha256": model.sha256, "text_sha256": text.sha256, **found}
         put(listed, json.dumps(entries, indent=1, sort_keys=True).encode())
         seconds = time.monotonic() - began
@@ -234,6 +247,11 @@ def main() -> int:
     )
     p.add_argument("folder", type=Path, nargs="?", help="where the dumps go")
     p.add_argument("--only", nargs="+", default=["*"], help="globs of <model>-<text>; default: all")
+    p.add_argument(
+        "--all-layers",
+        action="store_true",
+        help="every layer with full attention, and norms of W_O v; into FOLDER/all_layers",
+    )
     p.add_argument("--list", action="store_true", help="list the dumps, and stop")
     args = p.parse_args()
     every = [(model, text) for model in MODELS for text in TEXTS]
@@ -250,9 +268,9 @@ def main() -> int:
             raise Fault("name the folder for the dumps, or --list to see which there are")
         if args.folder is not None and not args.list:
             args.folder.mkdir(parents=True, exist_ok=True)
-        announce(wanted, args.folder)
+        announce(wanted, args.folder, args.all_layers)
         if not args.list:
-            make(wanted, args.folder)
+            make(wanted, args.folder, args.all_layers)
 
     return exit_code("make_dumps.py", work)
 

@@ -16,6 +16,8 @@ class Model:
     licence: str
     layers: tuple[int, ...]  # 0, 1, 4, the quarters and the last
     dump_megabytes: int  # of one text
+    full_attention: str  # every layer with it, as the exporter takes them
+    all_megabytes: int  # of one text in these layers
 
     # As the exporter takes them.
     @property
@@ -47,6 +49,8 @@ MODELS = (
         licence="Apache-2.0",
         layers=(0, 1, 4, 7, 15, 22, 29),
         dump_megabytes=24,
+        full_attention="all",
+        all_megabytes=108,
     ),
     Model(
         name="gemma3-270m",
@@ -57,6 +61,8 @@ MODELS = (
         licence="Gemma Terms of Use (not free software; they go with what is made of it)",
         layers=(0, 1, 4, 5, 9, 13, 17),
         dump_megabytes=38,
+        full_attention="5,11,17",
+        all_megabytes=18,
     ),
 )
 

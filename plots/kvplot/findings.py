@@ -130,19 +130,34 @@ def _handles(looks: dict[str, str]) -> dict[str, Any]:
 
 
 def field(tables: Tables) -> pyplot.Figure:
-    family = {method: name for name, own in FAMILIES.items() for method in own.split()}
+    """Families on top, one vote each, then their methods; both modes, at a fifth of the memory."""
     colour = dict(zip(FAMILIES, COLOURS))
-    models = {"SmolLM2-135M, 21 heads": "smollm2/field", "Gemma 3 270M, 2 heads": "gemma/field"}
-    first = tables.read("smollm2/field")
-    figure, axes = style.panels(1, 2, 5.0, sharey=True)
-    for axis, (title, name) in zip(axes[0], models.items()):
-        rows = tables.read(name).set_index("method").loc[first["method"]]
-        _dots(axis, rows, "ratio", [colour[family[method]] for method in rows.index])
+    read = {name: tables.read(f"smollm2/field_{name}") for name in ("families", "modes")}
+    read = {name: rows[rows["at"] == 0.2] for name, rows in read.items()}
+    modes = list(dict.fromkeys(read["modes"]["mode"]))
+    families = list(dict.fromkeys(read["families"]["family"]))
+    names = list(dict.fromkeys(read["modes"]["method"]))
+    figure, axes = style.panels(1, len(modes), 5.8, sharey=True)
+    for axis, mode in zip(axes[0], modes):
+        for part, (key, order, size) in {
+            "families": ("family", families, 5.5),
+            "modes": ("method", names, 3.4),
+        }.items():
+            rows = read[part][read[part]["mode"] == mode]
+            first = 0 if part == "families" else len(families) + 1
+            for row in rows.to_dict("records"):
+                place, look = first + order.index(row[key]), colour[row["family"]]
+                ends = row["frobenius_low"], row["frobenius_high"]
+                axis.hlines(place, *ends, color=look, linewidth=1.0)
+                marker = "D" if part == "families" else "o"
+                axis.plot(row["frobenius"], place, marker, color=look, markersize=size)
+        axis.axhline(len(families), color="0.7", linewidth=0.6)
+        axis.set_title(f"{mode} settings")
         _ratio_axis(axis)
-        axis.set_title(title)
-    figure.supxlabel("error / error of uniform sampling with as many bytes", fontsize="medium")
-    _names(axes[0][0], list(first["method"]))
-    style.legend_above(axes[0][0], _handles(colour))
+    figure.supxlabel(
+        "Frobenius error / that of uniform sampling at equal memory", fontsize="medium"
+    )
+    _names(axes[0][0], [*families, "", *names])
     return figure
 
 

@@ -60,8 +60,8 @@ class Dumps(unittest.TestCase):
         """Exit code, what was printed, and the dumps that were exported."""
         made = []
 
-        def export(model, text, layers, out):
-            made.append(out.name)
+        def export(model, text, layers, out, *options):
+            made.append(" ".join([out.relative_to(self.folder).as_posix(), *options]))
             dump(out, len(made))
 
         with mock.patch.object(make_dumps, "export", export), \
@@ -83,6 +83,21 @@ class Dumps(unittest.TestCase):
         self.assertEqual(self.make("smollm2-135m-*")[2], [])
         (self.folder / "smollm2-135m-opticks.h5").unlink()
         self.assertEqual(self.make("smollm2-135m-*")[2], ["smollm2-135m-opticks.h5"])
+
+    def test_dumps_of_all_layers_have_a_folder_of_their_own(self):
+        self.make("smollm2-135m-opticks")
+        self.assertEqual(self.make("smollm2-135m-opticks", "--all-layers")[2],
+                         ["all_layers/smollm2-135m-opticks.h5 --wo-norms"])
+        dump(self.folder / "a.h5", 1.0)
+        found = make_dumps.fingerprint(self.folder / "a.h5")
+        more = dict(found, tensors_sha256="all", norms={**found["norms"], "3/k": 1.0})
+        self.assertEqual(make_dumps.compared("a.h5", more, {"a.h5": found}, True),
+                         "norms of the reference to 0, other bits")
+        with self.assertRaisesRegex(Fault, "its layers are not those"):
+            make_dumps.compared("a.h5", more, {"a.h5": found})
+        for norms, words in (({"0/k": 9.0}, "norm of 0/k is 9.0"), ({"3/k": 1.0}, "its layers are not")):
+            with self.assertRaisesRegex(Fault, words):
+                make_dumps.compared("a.h5", dict(more, norms=norms), {"a.h5": found}, True)
 
     def test_a_name_that_no_dump_has_is_refused(self):
         code, said, made = self.make("llama-*")

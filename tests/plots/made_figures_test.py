@@ -18,7 +18,7 @@ try:
     import h5py
     import numpy
     import pandas
-    from kvplot import Results, ResultsError, looks, papers, style
+    from kvplot import Results, ResultsError, field_modes, looks, papers, style
     from kvplot.child import in_child
     from kvplot.figure import facts
     from kvplot.figures import (balancekv_layers, bytes_per_token, clusterability, displacement, ecdf, failure_rate,
@@ -178,6 +178,42 @@ class Made(unittest.TestCase):
         self.assertEqual(list(means.index), ["adakv", "kivi", "quest"])
         self.assertEqual(list(means["better"]), [2, 0, 0])
         self.assertAlmostEqual(means["ratio"]["quest"], 2.0)
+
+    def test_a_family_is_one_vote_and_orders_of_modes_are_compared(self):
+        """In texts 0 and 1 SnapKV has 1/2 and 4 of uniform's error, TOVA 1/4: sqrt 2, 1/4, and as a family sqrt(1/8)
+        and 1, 2 ** -0.75. In the other mode SnapKV has 1/4 and TOVA 4. Spectral errors are twice as large for methods."""
+        def made(label, budget, error, memory, sequence, spectral=1.0):
+            out = cell(label.split(",")[0], {"budget": budget}, error, memory)
+            out["key"]["sequence"] = sequence
+            out["errors"] |= {"relative_frobenius_error": error, "relative_spectral_error": spectral * error}
+            return {**out, "id": out["id"] + sequence, "label": label, "traffic": traffic(memory)}
+        for mode, snapkv, tova in (("published", (0.5, 4.0), 0.25), ("equalised", (0.25, 0.25), 4.0)):
+            cells = []
+            for sequence, ratio in zip("01", snapkv):
+                cells += [made("uniform", m, 1 / m, m, sequence) for m in (0.1, 0.4)]
+                cells += [made(label, 1, own / 0.2, 0.2, sequence, 2.0) for label, own in (
+                    ("snapkv", ratio), ("tova", tova), ("tova, own rule", 0.01))]
+            path = self.folder / f"runs/{mode}/results.json"
+            path.parent.mkdir(parents=True)
+            path.write_text(json.dumps(document(cells)))
+        field_modes.run(Namespace(runs=self.folder / "runs", out=self.folder))
+        methods, families, orders = (pandas.read_csv(self.folder / f"{name}.csv") for name in
+                                     ("field", "families", "orders"))
+        self.assertEqual(list(methods["mode"]), ["published"] * 3 + ["equalised"] * 3)
+        self.assertEqual(list(methods["method"]), ["tova, own rule", "tova", "snapkv", "tova, own rule", "snapkv", "tova"])
+        numpy.testing.assert_allclose(methods["frobenius"], [0.01, 0.25, 2 ** 0.5, 0.01, 0.25, 4], rtol=1e-9)
+        numpy.testing.assert_allclose(methods["spectral"], 2 * methods["frobenius"], rtol=1e-9)
+        self.assertEqual(list(methods["better"]), [2, 2, 1, 2, 2, 0])
+        # 1.5 ln 2 either side of the mean is the standard error, t with one degree of freedom 12.7062.
+        self.assertAlmostEqual(methods["frobenius_high"][2] / 2 ** (0.5 + 1.5 * 12.706204736), 1.0, places=6)
+        numpy.testing.assert_allclose(families["frobenius"], [2 ** -0.75, 1.0], rtol=1e-9)
+        self.assertEqual(list(families["methods"]), [2, 2])
+        turn, = orders[(orders["choice"] == "mode") & (orders["metric"] == "frobenius")].itertuples()
+        self.assertEqual((turn.methods, turn.turned, turn.names), (3, 2, "tova snapkv"))
+        self.assertAlmostEqual(turn.rho, 0.5)
+        (self.folder / "runs/equalised/results.json").write_text(json.dumps(document(cells[:5])))
+        with self.assertRaisesRegex(ResultsError, "published and equalised have other units"):
+            field_modes.run(Namespace(runs=self.folder / "runs", out=self.folder))
 
     def test_at_memory_takes_the_nearest_setting_of_each_label(self):
         cells = [cell("h2o", {"budget": b}, 1 / b, b / 100) for b in (10, 30, 60)]

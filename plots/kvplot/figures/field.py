@@ -56,13 +56,18 @@ def fits(results: Results) -> bool:
 
 
 def compared(results: Results, metric: str = METRIC) -> pandas.DataFrame:
+    """of_cells() of the cells that are ok."""
+    return of_cells(results.ok, metric)
+
+
+def of_cells(cells: pandas.DataFrame, metric: str = METRIC) -> pandas.DataFrame:
     """One row per unit and setting that stands for a memory of AT: method, kind, at, cost, and the
     ratio of its error to uniform's at that cost."""
     numbers = [metric, MEMORY, TRAFFIC]
-    if not set(numbers) <= set(results.ok):
+    if not set(numbers) <= set(cells):
         return pandas.DataFrame()
     numbers = list(dict.fromkeys([*numbers, *PARTS[MEMORY], *PARTS[TRAFFIC]]))
-    cells = results.ok[[*POINT, *UNIT, *numbers]].copy()  # not of all columns
+    cells = cells[[*POINT, *UNIT, *numbers]].copy()  # not of all columns
     cells[numbers] = cells[numbers].apply(pandas.to_numeric)
     units = cells.groupby([*POINT, *UNIT])[numbers].mean().reset_index()
     base = dict(iter(units[units["label"] == "uniform"].groupby(UNIT)))

@@ -1,0 +1,162 @@
+"""python -m kvplot field_modes RUNS --out DIR: the field in several modes and metrics, as tables.
+
+RUNS/<mode>/**/results.json are sweeps of the same units. field.csv has a row per mode, memory and
+method, families.csv one per family, whose methods count as one vote: their logarithms are averaged
+in each unit first. Ratios are to uniform sampling at as many bytes, as in `kvplot field`.
+orders.csv has, for each choice of mode, memory and metric, how far the order of the methods is
+another one.
+"""
+
+from argparse import Namespace, _SubParsersAction
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pandas
+
+from kvplot.figures.field import AT, MEMORY, TRAFFIC, of_cells
+from kvplot.findings import FAMILIES
+from kvplot.looks import METHODS
+from kvplot.results import UNIT, ResultsError, bytes_over_bytes, load_results
+from kvplot.statistics import geometric_means
+
+METRICS = {
+    "frobenius": "errors.relative_frobenius_error",
+    "spectral": "errors.relative_spectral_error",
+    "mean": "errors.relative_l2.mean",
+}
+# What kvbench has besides the published method: a row of its own, and no vote in its family.
+OWN = "own"
+
+
+def add_command(commands: "_SubParsersAction[Any]") -> None:
+    text = " ".join(__doc__.split())
+    parser = commands.add_parser("field_modes", help="the field in several modes", description=text)
+    parser.add_argument("runs", type=Path, help="a folder with a folder of runs per mode")
+    parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: Namespace) -> list[str]:
+    own = {mode: of_mode(arguments.runs, mode) for mode in modes(arguments.runs)}
+    sampled = {mode: set(map(tuple, each[UNIT].to_numpy())) for mode, each in own.items()}
+    for mode, other in zip(sampled, list(sampled)[1:]):
+        if sampled[mode] != sampled[other]:
+            raise ResultsError(
+                f"{arguments.runs}: {mode} and {other} have other units; finish both sweeps"
+            )
+    units = pandas.concat(own.values())
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    lines = []
+    of_methods = methods(units)
+    tables = {"field": of_methods, "families": families(units), "orders": orders(of_methods)}
+    for name, table in tables.items():
+        path = arguments.out / f"{name}.csv"
+        table.to_csv(path, index=False)
+        lines.append(str(path))
+    return lines
+
+
+def modes(runs: Path) -> list[str]:
+    found = sorted(
+        {path.relative_to(runs).parts[0] for path in runs.glob("*/**/results.json")}, reverse=True
+    )
+    if not found:
+        raise ResultsError(f"{runs}: has no <mode>/results.json; plots/field.sh makes them")
+    return found
+
+
+def of_mode(runs: Path, mode: str) -> pandas.DataFrame:
+    """One row per unit and setting that holds about as many bytes as one of AT names: `mode`,
+    `family`, `method`, `at`, and each metric's ratio to uniform sampling."""
+    paths = sorted((runs / mode).glob("**/results.json"))
+    columns = [*METRICS.values(), MEMORY, TRAFFIC]
+    cells = pandas.concat([load_results(path, columns) for path in paths], ignore_index=True)
+    cells = cells[cells["status"] == "ok"]
+    found = pandas.DataFrame()
+    for name, metric in METRICS.items():
+        ratios = of_cells(cells, metric)
+        if ratios.empty:
+            raise ResultsError(f"{runs / mode}: nothing to compare at {', '.join(map(str, AT))}")
+        ratios = ratios[ratios["kind"] == "holds"].rename(columns={"ratio": name})
+        keys = [*UNIT, "algorithm", "label", "method", "point", "at"]
+        if found.empty:
+            found = ratios[[*keys, name, metric, MEMORY, "memory.exact_bytes"]]
+        else:
+            found = found.merge(ratios[[*keys, name]], on=keys, how="outer")
+    family = {method: name for name, own in FAMILIES.items() for method in own.split()}
+    return found.assign(mode=mode, family=found["algorithm"].map(family))
+
+
+def _ratios(units: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
+    """Geometric means of all metrics with their intervals over texts."""
+    found = pandas.DataFrame()
+    for name in METRICS:
+        own = geometric_means(units, name, by, name)
+        ends = [name, f"{name}_low", f"{name}_high"]
+        counts = own[[*by, "units", "groups", "over"]]
+        found = own[[*by, *ends]] if found.empty else found.merge(own[[*by, *ends]], on=by)
+    better = units.groupby(by)["frobenius"].agg(lambda ratio: int((ratio < 1).sum()))
+    found = found.merge(better.rename("better").reset_index(), on=by)
+    return found.merge(counts, on=by)
+
+
+def _sorted(table: pandas.DataFrame) -> pandas.DataFrame:
+    order = table["mode"].map({mode: i for i, mode in enumerate(table["mode"].unique())})
+    table = table.assign(order=order).sort_values(["order", "at", "frobenius"], kind="stable")
+    return table.drop(columns="order").reset_index(drop=True)
+
+
+def methods(units: pandas.DataFrame) -> pandas.DataFrame:
+    by = ["mode", "at", "family", "method", "algorithm"]
+    found = _ratios(units, by)
+    groups = units.groupby(by)
+    errors = groups[METRICS["frobenius"]].mean().rename("error")
+    held = groups[[MEMORY, "memory.exact_bytes"]].apply(bytes_over_bytes, MEMORY).rename("memory")
+    for column in (errors, held):
+        found = found.merge(column.reset_index(), on=by)
+    found["verified"] = found.pop("algorithm").map(
+        lambda method: METHODS[method].get("compared", "")
+    )
+    return _sorted(found)
+
+
+def families(units: pandas.DataFrame) -> pandas.DataFrame:
+    """Logarithms are averaged over the rows of a method, then over the methods of a family."""
+    own = units[~units["method"].str.contains(f", {OWN}")]
+    by = ["mode", "at", "family"]
+    logs = own.assign(**{name: numpy.log(own[name]) for name in METRICS})
+    of_method = logs.groupby([*by, *UNIT, "algorithm"], sort=False)[list(METRICS)].mean()
+    votes = of_method.groupby([*by, *UNIT], sort=False).mean().transform(numpy.exp).reset_index()
+    counts = own.groupby(by)["algorithm"].nunique().rename("methods").reset_index()
+    return _sorted(_ratios(votes, by).merge(counts, on=by))
+
+
+def orders(table: pandas.DataFrame) -> pandas.DataFrame:
+    """Pairs of columns of numbers that differ in one choice: Spearman's rank correlation over the
+    methods that both have, and the methods that are better than uniform sampling in one of them."""
+    columns = {
+        (mode, at, metric): own.set_index("method")[metric]
+        for (mode, at), own in table.groupby(["mode", "at"], sort=False)
+        for metric in METRICS
+    }
+    rows = []
+    for (one, first), (two, second) in combinations(columns.items(), 2):
+        if sum(a != b for a, b in zip(one, two)) != 1:
+            continue
+        both = pandas.concat([first, second], axis=1, keys=["one", "two"]).dropna()
+        turned = both[(both["one"] < 1) != (both["two"] < 1)]
+        choice = next(name for name, a, b in zip(("mode", "memory", "metric"), one, two) if a != b)
+        rows.append(
+            {
+                "choice": choice,
+                **dict(zip(("mode", "at", "metric"), one)),
+                **{f"other_{name}": value for name, value in zip(("mode", "at", "metric"), two)},
+                "rho": both.rank().corr().loc["one", "two"],
+                "methods": len(both),
+                "turned": len(turned),
+                "names": " ".join(turned.index),
+            }
+        )
+    return pandas.DataFrame(rows).sort_values("choice", kind="stable")
