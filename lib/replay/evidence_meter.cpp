@@ -63,35 +63,39 @@ Sketch EvidenceMeter::evidence_of(const Sketch& sketch) const {
   return out;
 }
 
-double EvidenceMeter::exact_mass(const QueryRow& query, Index first, Index last) const {
+double EvidenceMeter::exact_mass(const double* x, const ExactAnswer& exact, Index first,
+                                 Index last) const {
   double sum = 0.0;
   for (const auto& [from, to] : evidence_->spans) {
     for (Index j = std::max(first, from); j <= std::min(last, to); ++j) {
-      sum += std::exp(query.x[j] - query.exact_max);
+      sum += std::exp(x[j] - exact.largest_logit);
     }
   }
-  return sum / query.exact_normalizer;
+  return sum / exact.normalizer;
 }
 
-void EvidenceMeter::look(const Sketch& sketch, const Stream& stream, const QueryRow& exact,
-                         const QueryRow& attended, const HeldVectors* vectors) {
-  const std::vector<Index> tokens = held(sketch, exact.head);
+void EvidenceMeter::look(const Sketch& sketch, const Stream& stream, const QueryRow& query,
+                         const ReadLogits& logits, const HeldVectors* vectors) {
+  const std::vector<Index> tokens = held(sketch, query.head);
   sums_.held.push_back(static_cast<Index>(tokens.size()));
-  if (exact.row == rows_.back()) {
+  if (query.row == rows_.back()) {
     std::vector<Index> both;
     std::set_union(sums_.last.begin(), sums_.last.end(), tokens.begin(), tokens.end(),
                    std::back_inserter(both));
     sums_.last = std::move(both);
   }
-  sums_.mass_exact += exact_mass(exact, stream.shape.first_visible(exact.row),
-                                 stream.shape.visible_end(exact.row) - 1);
+  sums_.mass_exact +=
+      exact_mass(logits.original.x, query.exact, stream.shape.first_visible(query.row),
+                 stream.shape.visible_end(query.row) - 1);
+  QueryRow asked = query;
+  asked.logits = logits;
   Stream without_sinks = stream;  // which are in the sum of all, and no evidence
   without_sinks.sinks.clear();
   const auto denominator_of = [&](const Sketch& each, const Stream& of) {
     double denominator = 0.0;
     Estimator estimator(of, cpu_kernels());
     estimator.set_sketch(each, vectors);
-    estimator.enqueue(attended);
+    estimator.enqueue(asked);
     estimator.flush([&](const Answer& answer) { denominator = answer.denominator_mass; });
     return denominator;
   };

@@ -7,8 +7,8 @@
 
 #include "core/evidence.hpp"
 #include "core/stream.hpp"
-#include "sketch/answer.hpp"
 #include "sketch/held_vectors.hpp"
+#include "sketch/query_row.hpp"
 #include "sketch/sketch.hpp"
 
 namespace kvbench {
@@ -34,13 +34,12 @@ class EvidenceMeter {
 
   bool asks(Index row) const;
 
-  // What query head `exact.head` reads of the evidence in `sketch` at row `exact.row`, which asks;
-  // rows and heads in ascending order. Costs two answers: of the sketch, and of its evidence alone,
-  // whose denominators are compared. `stream`: what is attended to. `exact` and `attended` bring
-  // logits, those of the keys themselves and those that the answer uses; `vectors`: what is read in
-  // place of the sketch's, or null.
-  void look(const Sketch& sketch, const Stream& stream, const QueryRow& exact,
-            const QueryRow& attended, const HeldVectors* vectors);
+  // Counts the evidence that query head `query.head` reads in `sketch` at row `query.row`, which
+  // asks; rows and heads in ascending order. It costs two answers: of the sketch, and of its
+  // evidence alone, whose denominators are compared. `stream`: attended to, with `logits`;
+  // `vectors`: read in place of the sketch's own, or null.
+  void look(const Sketch& sketch, const Stream& stream, const QueryRow& query,
+            const ReadLogits& logits, const HeldVectors* vectors);
 
   // Nullopt without an evidence row.
   std::optional<EvidenceReport> report() const;
@@ -50,8 +49,9 @@ class EvidenceMeter {
   // The evidence tokens that a query head reads: those whose value is kept unquantised or as a
   // codec wrote it, not merged into others. Ascending.
   std::vector<Index> held(const Sketch& sketch, int head) const;
-  // The sum of p over the evidence among the tokens that the row sees, `first` to `last`.
-  double exact_mass(const QueryRow& query, Index first, Index last) const;
+  // The sum of p over the evidence among the tokens that a row sees, `first` to `last`. `x`: [n],
+  // the logits of the keys themselves.
+  double exact_mass(const double* x, const ExactAnswer& exact, Index first, Index last) const;
   // `sketch` with the same rows at the same places, of which only the evidence weighs anything.
   Sketch evidence_of(const Sketch& sketch) const;
 

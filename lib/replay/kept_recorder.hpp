@@ -8,7 +8,7 @@
 
 #include "core/kept_cache.hpp"
 #include "core/stream.hpp"
-#include "replay/replay.hpp"
+#include "replay/replay_cell.hpp"
 #include "sketch/sketch.hpp"
 
 namespace kvbench {

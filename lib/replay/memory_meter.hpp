@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/stream.hpp"
-#include "replay/replay.hpp"
+#include "replay/cell_result.hpp"
 #include "sketch/sketch.hpp"
 #include "storage/storage.hpp"
 

@@ -10,7 +10,7 @@
 #include "kernels/row_block.hpp"
 #include "metrics/reference.hpp"
 #include "metrics/trivial_answers.hpp"
-#include "replay/replayed.hpp"
+#include "replay/cell_replay.hpp"
 #include "replay/shared_work.hpp"
 #include "replay/visited_rows.hpp"
 #include "storage/stored_stream.hpp"
@@ -207,8 +207,8 @@ class Group {
       if (!running_[c]) {
         const SharedResults* given = cells_[c].model_results;
         running_[c] =
-            std::make_unique<Replayed>(stream_, setting_, cells_[c], kernels_,
-                                       given != nullptr ? *given : shared_, reference_, stored);
+            std::make_unique<CellReplay>(stream_, setting_, cells_[c], kernels_,
+                                         given != nullptr ? *given : shared_, reference_, stored);
       }
       running_[c]->advance(block, decoded);
       if (!final_block) return std::nullopt;
@@ -255,7 +255,7 @@ class Group {
   SharedResults shared_;
   std::optional<GatheredRows> gathered_;
   std::size_t blocks_shared_ = 0;  // of the blocks
-  std::vector<std::unique_ptr<Replayed>> running_;
+  std::vector<std::unique_ptr<CellReplay>> running_;
   std::vector<double> seconds_;
   std::vector<char> reported_;
   std::mutex done_mutex_;

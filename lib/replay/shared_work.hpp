@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
-#include "replay/replay.hpp"
+#include "replay/replay_cell.hpp"
 
 namespace kvbench {
 

@@ -6,7 +6,7 @@
 namespace kvbench {
 
 // Keys and values that several rows or query heads share are read once.
-TrafficMeter::Read TrafficMeter::read_of_all(const Sketch& sketch, const StoredCache* stored) {
+TrafficMeter::Read TrafficMeter::read_of_all(const Sketch& sketch, const CacheView& cache) {
   constexpr std::uint8_t kKey = 1;
   constexpr std::uint8_t kValue = 2;
   is_read_.assign(static_cast<std::size_t>(shape_.tokens), 0);
@@ -33,8 +33,8 @@ TrafficMeter::Read TrafficMeter::read_of_all(const Sketch& sketch, const StoredC
     read.keys += key ? 1 : 0;
     read.values += value ? 1 : 0;
     read.pairs += key && value ? 1 : 0;
-    written.keys += key && stored != nullptr && stored->key_is_written(j) ? 1 : 0;
-    written.values += value && stored != nullptr && stored->value_is_written(j) ? 1 : 0;
+    written.keys += key && cache.key_is_written(j) ? 1 : 0;
+    written.values += value && cache.value_is_written(j) ? 1 : 0;
   }
   read.keys += std::count(own_key_read.begin(), own_key_read.end(), true);
   read.values += std::count(own_value_read.begin(), own_value_read.end(), true);
@@ -42,30 +42,30 @@ TrafficMeter::Read TrafficMeter::read_of_all(const Sketch& sketch, const StoredC
 }
 
 TrafficMeter::Read TrafficMeter::read_by(const Sketch& sketch, Index visible,
-                                         const StoredCache* stored) {
+                                         const CacheView& cache) {
   Read read;
   if (sketch.exact_numerator || sketch.exact_denominator) {
     read = {visible, bytes_of(whole_tokens(visible), shape_, element_bytes_)};
   } else if (keeps_all_) {
-    read = read_of_all(sketch, stored);
+    read = read_of_all(sketch, cache);
   } else {
     KeptCounts kept = sketch.kept_counts();
     read.tokens = kept.tokens;
     if (sketch.declared) kept -= sketch.declared->covered;
-    read.bytes = layout_.bytes(kept, stored != nullptr ? stored->written() : KeptCounts{});
+    read.bytes = layout_.bytes(kept, cache.written());
     if (sketch.declared) read.bytes += sketch.declared->bytes;
   }
   const Index keys = keeps_all_ ? visible : sketch.kept_counts().keys;
-  read.bytes += lookup_bytes(sketch.lookup.read_numbers, sketch.lookup.read_bits, element_bytes_) +
-                layout_.key_numbers_bytes(sketch.lookup.read_key_numbers, keys,
-                                          stored != nullptr ? stored->written().keys : 0);
+  read.bytes +=
+      lookup_bytes(sketch.lookup.read_numbers, sketch.lookup.read_bits, element_bytes_) +
+      layout_.key_numbers_bytes(sketch.lookup.read_key_numbers, keys, cache.written().keys);
   return read;
 }
 
 void TrafficMeter::observe(const Sketch& sketch, Index row, const std::vector<Index>& values_summed,
-                           const StoredCache* stored) {
+                           const CacheView& cache) {
   const Index visible = shape_.visible_end(row) - shape_.first_visible(row);
-  const Read read = read_by(sketch, visible, stored);
+  const Read read = read_by(sketch, visible, cache);
   const Index exact = bytes_of(whole_tokens(visible), shape_, element_bytes_);
   ++rows_;
   tokens_ += static_cast<double>(read.tokens);

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "core/stream.hpp"
-#include "replay/replay.hpp"
+#include "replay/cell_result.hpp"
 #include "sketch/sketch.hpp"
+#include "storage/cache_view.hpp"
 #include "storage/storage.hpp"
-#include "storage/stored_cache.hpp"
 
 namespace kvbench {
 
@@ -20,10 +20,10 @@ class TrafficMeter {
                bool keeps_all)
       : shape_(shape), element_bytes_(element_bytes), layout_(layout), keeps_all_(keeps_all) {}
 
-  // The sketch that answers scored row `row`, as `stored`, null: unquantised; `values_summed`:
+  // The sketch that answers scored row `row`, and the cache that the answer reads. `values_summed`:
   // vectors in its numerator, by query head of the group.
   void observe(const Sketch& sketch, Index row, const std::vector<Index>& values_summed,
-               const StoredCache* stored);
+               const CacheView& cache);
 
   // Of all rows observed; zeros without one.
   TrafficReport report() const;
@@ -33,8 +33,8 @@ class TrafficMeter {
     Index tokens = 0;
     Index bytes = 0;
   };
-  Read read_by(const Sketch& sketch, Index visible, const StoredCache* stored);
-  Read read_of_all(const Sketch& sketch, const StoredCache* stored);
+  Read read_by(const Sketch& sketch, Index visible, const CacheView& cache);
+  Read read_of_all(const Sketch& sketch, const CacheView& cache);
 
   StreamShape shape_;
   int element_bytes_;

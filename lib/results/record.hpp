@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "json/json.hpp"
-#include "replay/replay.hpp"
+#include "replay/cell_result.hpp"
 #include "sweep/plan.hpp"
 
 namespace kvbench {

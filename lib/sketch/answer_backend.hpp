@@ -3,6 +3,7 @@
 
 #include "sketch/answer.hpp"
 #include "sketch/held_vectors.hpp"
+#include "sketch/query_row.hpp"
 #include "sketch/sketch.hpp"
 #include "sketch/weights_by_token.hpp"
 
@@ -19,7 +20,7 @@ class AnswerBackend {
 
   // Adds a question about the sketch, whose weights these are, as both are now. `held`: what is
   // read in place of its vectors; null: these. Returns its number in the queue, from 0.
-  // `query.exact_output` must live until the answer.
+  // `query.exact.output` must live until the answer.
   virtual Index enqueue(const Sketch& sketch, const WeightsByToken& weights, const QueryRow& query,
                         const HeldVectors* held) = 0;
   // Whether more questions at once would gain nothing.

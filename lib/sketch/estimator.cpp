@@ -25,7 +25,7 @@ const WeightsByToken& Estimator::weights_of(int head) {
 }
 
 void Estimator::enqueue(const QueryRow& query) {
-  const bool by_block = query.x == nullptr;
+  const bool by_block = !query.logits;
   const WeightsByToken& weights = weights_of(query.head);
   const bool resident = resident_ && by_block && ResidentAnswers::takes(*sketch_, weights);
   AnswerBackend& backend = resident ? static_cast<AnswerBackend&>(*resident_) : host_;

@@ -11,6 +11,7 @@
 #include "kernels/row_block.hpp"
 #include "sketch/answer.hpp"
 #include "sketch/host_answers.hpp"
+#include "sketch/query_row.hpp"
 #include "sketch/resident_answers.hpp"
 #include "sketch/sketch.hpp"
 #include "sketch/weights_by_token.hpp"
@@ -31,7 +32,7 @@ class Estimator {
   // answered later. `held`: what is read in place of its vectors, until the next sketch; queries
   // then bring their logits. Null: its vectors.
   void set_sketch(const Sketch& sketch, const HeldVectors* held = nullptr);
-  // Adds a question. `query.exact_output` must live until the flush.
+  // Adds a question. `query.exact.output` must live until the flush.
   void enqueue(const QueryRow& query);
   // Vectors in the numerator's sum for a query head of the sketch: tokens, and rows with a key or a
   // value of their own.

@@ -24,10 +24,10 @@ std::int32_t value_row(const HeldVectors* held, std::int32_t token) {
 // x~ - x by groups of eight tokens: 0 of tokens that have no weight in the denominator.
 class Differences {
  public:
-  Differences(const WeightsByToken& weights, const QueryRow& query, const StreamShape& shape)
+  Differences(const WeightsByToken& weights, const LoggedQuery& query, const StreamShape& shape)
       : den_(weights.den()),
-        x_{query.x, shape.first_visible(query.row), shape.visible_end(query.row), 0.0},
-        exact_x_{query.exact_x, x_.first, x_.last, 0.0} {}
+        x_{query.logits.read.x, shape.first_visible(query.row), shape.visible_end(query.row), 0.0},
+        exact_x_{query.logits.original.x, x_.first, x_.last, 0.0} {}
 
   // `of` where the token weighs anything, else 0.
   Lanes weighs(Index g, Lanes of) const {
@@ -46,22 +46,23 @@ class Differences {
 
 Index HostAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
                            const QueryRow& asked, const HeldVectors* held) {
-  const QueryRow query = with_logits(asked);
+  const LoggedQuery query = with_logits(asked);
   const Exponentials e = exponentials(sketch, weights, query, held);
   const double sink = stream_.sink(query.head);
   TokenSums sums = softmax_sums(weights, e);
   add_sink(sink, e.shift, sums);
   enqueue_values(sketch, weights, e, held);  // before divergence(), which may overwrite e
 
-  PendingAnswer& question = questions_.emplace_back(query, sketch, weights.factor());
+  PendingAnswer& question =
+      questions_.emplace_back(asked, query.logits.original.largest, sketch, weights.factor());
   Answer& out = question.answer;
   out.rows_are_tokens = weights.own_rows().empty();
-  const bool compares = held != nullptr || query.x != query.exact_x;
+  const bool compares = held != nullptr || query.logits.differ();
   const Compared with = compares ? compared(weights, query, e) : Compared();
   if (out.rows_are_tokens) {
     out.kl_divergence = divergence(sketch, weights, query, e, sums, with);
     // The kept mass is one of the exact distribution, whatever positions the sketch attends at.
-    const Exponentials exact = exact_of_row(query);
+    const Exponentials exact = of_row(query, query.logits.original);
     if (exact.e != e.e) {
       const double kept = compares ? with.kept : kept_sum(weights, exact);
       sums.kept = kept + canonical_exp(sink - exact.shift);
@@ -82,34 +83,19 @@ const Answer& HostAnswers::answer(Index question) {
                                                                dv);
 }
 
-QueryRow HostAnswers::with_logits(const QueryRow& asked) const {
-  QueryRow query = asked;
-  if (query.x == nullptr) {
-    const LogitBlock& block = block_->logits();
-    query.x = block.logits.data() + query.query_index * block.tokens;
-    query.e = block.exps.data() + query.query_index * block.tokens;
-    query.max_logit = block.max_logit[static_cast<std::size_t>(query.query_index)];
-  }
-  if (query.exact_x == nullptr) {
-    query.exact_x = query.x;
-    query.exact_e = query.e;
-    query.exact_row_max = query.max_logit;
-  }
-  return query;
+LoggedQuery HostAnswers::with_logits(const QueryRow& asked) const {
+  return {
+      asked.row, asked.head, asked.exact,
+      asked.logits ? *asked.logits : ReadLogits(logits_of(block_->logits(), asked.query_index))};
 }
 
-Exponentials HostAnswers::of_row(const QueryRow& query) const {
-  return {query.e, stream_.shape.first_visible(query.row), stream_.shape.visible_end(query.row),
-          query.max_logit};
-}
-
-Exponentials HostAnswers::exact_of_row(const QueryRow& query) const {
-  return {query.exact_e, stream_.shape.first_visible(query.row),
-          stream_.shape.visible_end(query.row), query.exact_row_max};
+Exponentials HostAnswers::of_row(const LoggedQuery& query, const TokenLogits& logits) const {
+  return {logits.e, stream_.shape.first_visible(query.row), stream_.shape.visible_end(query.row),
+          logits.largest};
 }
 
 Exponentials HostAnswers::exponentials(const Sketch& sketch, const WeightsByToken& weights,
-                                       const QueryRow& query, const HeldVectors* held) {
+                                       const LoggedQuery& query, const HeldVectors* held) {
   const Index tokens = stream_.shape.tokens;
   const double sink = stream_.sink(query.head);
   own_logits(sketch, weights, query, held);
@@ -118,7 +104,7 @@ Exponentials HostAnswers::exponentials(const Sketch& sketch, const WeightsByToke
     return own_exponentials(weights, WeighIn::kEitherSum, rerotated_by_token_.data(), tokens, sink,
                             own_);
   }
-  const Exponentials shared = of_row(query);
+  const Exponentials shared = of_row(query, query.logits.read);
   double least = sink;  // or of own rows that weigh anything
   bool safe = is_safe(weights, shared) || canonical_exp(sink - shared.shift) >= kSafeDenominator;
   for (std::size_t i = 0; i < own_logits_.size(); ++i) {
@@ -130,12 +116,12 @@ Exponentials HostAnswers::exponentials(const Sketch& sketch, const WeightsByToke
   if (sketch.exact_numerator || sketch.exact_denominator) return shared;
   if (safe && least <= shared.shift) return shared;
   const Exponentials own =
-      own_exponentials(weights, WeighIn::kEitherSum, query.x, tokens, least, own_);
+      own_exponentials(weights, WeighIn::kEitherSum, query.logits.read.x, tokens, least, own_);
   return std::isfinite(own.shift) ? own : shared;
 }
 
 void HostAnswers::own_logits(const Sketch& sketch, const WeightsByToken& weights,
-                             const QueryRow& query, const HeldVectors* held) {
+                             const LoggedQuery& query, const HeldVectors* held) {
   const StreamShape& shape = stream_.shape;
   const auto& own_keys = held != nullptr ? held->own_keys : sketch.own_keys;
   const std::vector<WeightsByToken::OwnRow>& rows = weights.own_rows();
@@ -158,7 +144,7 @@ void HostAnswers::own_logits(const Sketch& sketch, const WeightsByToken& weights
   std::size_t next = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].key < 0) {
-      own_logits_[i] = query.x[rows[i].token];
+      own_logits_[i] = query.logits.read.x[rows[i].token];
       continue;
     }
     const double x = shape.scale * products[next++];
@@ -192,7 +178,7 @@ void HostAnswers::add_own_rows(const Sketch& sketch, const WeightsByToken& weigh
   }
 }
 
-void HostAnswers::rerotate(const Sketch& sketch, const QueryRow& query) {
+void HostAnswers::rerotate(const Sketch& sketch, const LoggedQuery& query) {
   cached_.clear();
   for (const SketchRow& row : sketch.rows()) {
     if (row.token >= 0) cached_.push_back(row.token);
@@ -243,10 +229,10 @@ void HostAnswers::enqueue_mapped_values(const WeightsByToken& weights, const Exp
 }
 
 // One pass for all: each sum is a chain that waits for itself.
-HostAnswers::Compared HostAnswers::compared(const WeightsByToken& weights, const QueryRow& query,
+HostAnswers::Compared HostAnswers::compared(const WeightsByToken& weights, const LoggedQuery& query,
                                             const Exponentials& e) const {
   const Differences difference(weights, query, stream_.shape);
-  const Exponentials exact = exact_of_row(query);
+  const Exponentials exact = of_row(query, query.logits.original);
   Lanes differences = Lanes::all(0.0);
   Lanes kept = differences;
   Lanes mass = differences;
@@ -266,7 +252,8 @@ HostAnswers::Compared HostAnswers::compared(const WeightsByToken& weights, const
   return {differences.sum(), kept.sum(), mass.sum(), weighted.sum(), count.sum()};
 }
 
-std::optional<double> HostAnswers::score_error(const WeightsByToken& weights, const QueryRow& query,
+std::optional<double> HostAnswers::score_error(const WeightsByToken& weights,
+                                               const LoggedQuery& query,
                                                const Compared& with) const {
   if (!(with.mass > 0.0)) return std::nullopt;
   const Differences difference(weights, query, stream_.shape);
@@ -280,9 +267,9 @@ std::optional<double> HostAnswers::score_error(const WeightsByToken& weights, co
 }
 
 std::optional<double> HostAnswers::divergence(const Sketch& sketch, const WeightsByToken& weights,
-                                              const QueryRow& query, Exponentials e, TokenSums sums,
-                                              const Compared& with) {
-  const double* x = sketch.cache_positions ? rerotated_by_token_.data() : query.x;
+                                              const LoggedQuery& query, Exponentials e,
+                                              TokenSums sums, const Compared& with) {
+  const double* x = sketch.cache_positions ? rerotated_by_token_.data() : query.logits.read.x;
   double differences = with.differences;
   if (sums.den < kSafeDenominator) {  // the shift is far above these rows: one of their own
     const double sink = stream_.sink(query.head);
@@ -290,18 +277,19 @@ std::optional<double> HostAnswers::divergence(const Sketch& sketch, const Weight
     if (!std::isfinite(e.shift)) return std::nullopt;
     sums = softmax_sums(weights, e);
     add_sink(sink, e.shift, sums);
-    if (x == query.x && x != query.exact_x) differences = compared(weights, query, e).differences;
+    if (x == query.logits.read.x && query.logits.differ())
+      differences = compared(weights, query, e).differences;
   }
   double position_term = 0.0;
   if (sketch.cache_positions) {
     for (const std::int32_t token : cached_) {
       const auto j = static_cast<std::size_t>(token);
-      position_term += weights.den()[j] * e.e[j] / sums.den * (x[j] - query.x[j]);
+      position_term += weights.den()[j] * e.e[j] / sums.den * (x[j] - query.logits.read.x[j]);
     }
-  } else if (x != query.exact_x) {
+  } else if (x != query.logits.original.x) {
     position_term = differences / sums.den;
   }
-  return kl_divergence(query, e.shift, sums, position_term);
+  return kl_divergence(query.exact, e.shift, sums, position_term);
 }
 
 }  // namespace kvbench

@@ -15,6 +15,14 @@
 
 namespace kvbench {
 
+// A query with its logits.
+struct LoggedQuery {
+  Index row;
+  int head;
+  ExactAnswer exact;
+  ReadLogits logits;
+};
+
 class HostAnswers final : public AnswerBackend {
  public:
   // `block` may be null where every query brings its logits; all must live as long.
@@ -29,19 +37,18 @@ class HostAnswers final : public AnswerBackend {
   void clear() override { questions_.clear(); }
 
  private:
-  QueryRow with_logits(const QueryRow& query) const;
-  Exponentials of_row(const QueryRow& query) const;
-  Exponentials exact_of_row(const QueryRow& query) const;
+  LoggedQuery with_logits(const QueryRow& asked) const;
+  Exponentials of_row(const LoggedQuery& query, const TokenLogits& logits) const;
   // Under the row's largest logit where no row's is larger and that leaves the denominator well
   // above underflow, else under the largest of the sketch's rows in either sum.
   Exponentials exponentials(const Sketch& sketch, const WeightsByToken& weights,
-                            const QueryRow& query, const HeldVectors* held);
-  void own_logits(const Sketch& sketch, const WeightsByToken& weights, const QueryRow& query,
+                            const LoggedQuery& query, const HeldVectors* held);
+  void own_logits(const Sketch& sketch, const WeightsByToken& weights, const LoggedQuery& query,
                   const HeldVectors* held);
   // Adds the own rows to the sums and to the numerator.
   void add_own_rows(const Sketch& sketch, const WeightsByToken& weights, double shift,
                     const HeldVectors* held, TokenSums& sums, std::vector<double>& numerator) const;
-  void rerotate(const Sketch& sketch, const QueryRow& query);
+  void rerotate(const Sketch& sketch, const LoggedQuery& query);
   void enqueue_values(const Sketch& sketch, const WeightsByToken& weights, const Exponentials& e,
                       const HeldVectors* held);
   void enqueue_mapped_values(const WeightsByToken& weights, const Exponentials& e,
@@ -56,14 +63,14 @@ class HostAnswers final : public AnswerBackend {
     double weighted = 0.0;
     double count = 0.0;
   };
-  Compared compared(const WeightsByToken& weights, const QueryRow& query,
+  Compared compared(const WeightsByToken& weights, const LoggedQuery& query,
                     const Exponentials& e) const;
   // None where no row weighs anything. `sums`: under e's shift; `with`: of e.
   std::optional<double> divergence(const Sketch& sketch, const WeightsByToken& weights,
-                                   const QueryRow& query, Exponentials e, TokenSums sums,
+                                   const LoggedQuery& query, Exponentials e, TokenSums sums,
                                    const Compared& with);
   // Of tokens with a weight in the denominator; none where no exponential is left of them.
-  std::optional<double> score_error(const WeightsByToken& weights, const QueryRow& query,
+  std::optional<double> score_error(const WeightsByToken& weights, const LoggedQuery& query,
                                     const Compared& with) const;
 
   const Stream& stream_;

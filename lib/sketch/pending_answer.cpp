@@ -15,10 +15,10 @@ double scaled(double x, double factor, double log_factor) {
 }  // namespace
 
 void PendingAnswer::set_sums(double shift, const TokenSums& sums) {
-  const double z = query.exact_normalizer;
-  log_to_exact = shift - query.exact_max;
+  const double z = query.exact.normalizer;
+  log_to_exact = shift - query.exact.largest_logit;
   to_exact = std::exp(log_to_exact);
-  from_exact = std::exp(query.exact_max - shift);
+  from_exact = std::exp(query.exact.largest_logit - shift);
   const double exact_sum = z * from_exact;
   tau = exact_denominator ? exact_sum : sums.den;
   answer.empty_denominator = !(tau > 0.0) || (rule && tau <= rule->least_denominator * sums.num);
@@ -33,7 +33,7 @@ void PendingAnswer::set_sums(double shift, const TokenSums& sums) {
   if (exact_numerator) {
     answer.kept_mass = 1.0;
   } else if (answer.rows_are_tokens) {
-    answer.kept_mass = sums.kept * std::exp(query.exact_row_max - query.exact_max) / z;
+    answer.kept_mass = sums.kept * std::exp(largest_logit - query.exact.largest_logit) / z;
   }
 }
 
@@ -43,13 +43,13 @@ const Answer& PendingAnswer::finish(const double* numerator, Index dv) {
   answer.answer.assign(size, 0.0);
   for (std::size_t k = 0; k < size; ++k) {
     answer.numerator[k] = exact_numerator
-                              ? query.exact_output[k] * (query.exact_normalizer * from_exact)
+                              ? query.exact.output[k] * (query.exact.normalizer * from_exact)
                               : answer.numerator[k] + factor * numerator[k];
     const double under_shift = answer.numerator[k];
     answer.numerator[k] = scaled(under_shift, to_exact, log_to_exact);
     if (answer.empty_denominator) continue;
     answer.answer[k] = exact_denominator && !std::isnormal(from_exact)
-                           ? answer.numerator[k] / query.exact_normalizer
+                           ? answer.numerator[k] / query.exact.normalizer
                            : under_shift / tau;
   }
   if (rule && !rule->low.empty()) clamp();

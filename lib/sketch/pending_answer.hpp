@@ -6,15 +6,18 @@
 
 #include "kernels/resident_rows.hpp"
 #include "sketch/answer.hpp"
+#include "sketch/query_row.hpp"
 #include "sketch/sketch.hpp"
 
 namespace kvbench {
 
 struct PendingAnswer {
-  // `query.exact_output` must live until finish(). `factor`: of the weights,
-  // WeightsByToken::factor().
-  PendingAnswer(const QueryRow& asked, const Sketch& sketch, double numerator_factor)
+  // `asked.exact.output` must live until finish(). `row_largest`: the largest logit of the keys
+  // themselves. `numerator_factor`: WeightsByToken::factor().
+  PendingAnswer(const QueryRow& asked, double row_largest, const Sketch& sketch,
+                double numerator_factor)
       : query(asked),
+        largest_logit(row_largest),
         factor(numerator_factor),
         exact_numerator(sketch.exact_numerator),
         exact_denominator(sketch.exact_denominator),
@@ -26,7 +29,8 @@ struct PendingAnswer {
   // called once.
   const Answer& finish(const double* numerator, Index dv);
 
-  QueryRow query;  // with its maximal logit
+  QueryRow query;
+  double largest_logit;
   double factor;
   bool exact_numerator;
   bool exact_denominator;

@@ -32,9 +32,8 @@ Index ResidentAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weigh
   if (!is_listed_ || version_ != weights.version()) list_weights(weights);
   batch_.questions.push_back(listed_);
   batch_.questions.back().query_index = query.query_index;
-  PendingAnswer& question = questions_.emplace_back(query, sketch, weights.factor());
-  question.query.max_logit = rows_.max_logit()[static_cast<std::size_t>(query.query_index)];
-  question.query.exact_row_max = question.query.max_logit;
+  const double largest = rows_.max_logit()[static_cast<std::size_t>(query.query_index)];
+  questions_.emplace_back(query, largest, sketch, weights.factor());
   return static_cast<Index>(questions_.size()) - 1;
 }
 
@@ -67,9 +66,9 @@ void ResidentAnswers::compute() {
 
 bool ResidentAnswers::underflowed(Index question) const {
   const auto at = static_cast<std::size_t>(question);
-  const QueryRow& query = questions_[at].query;
+  const PendingAnswer& asked = questions_[at];
   return masses_[at].largest_den < kSafeDenominator &&
-         canonical_exp(stream_.sink(query.head) - query.max_logit) < kSafeDenominator;
+         canonical_exp(stream_.sink(asked.query.head) - asked.largest_logit) < kSafeDenominator;
 }
 
 Sketch ResidentAnswers::sketch_of(Index question) const {
@@ -99,10 +98,10 @@ const Answer& ResidentAnswers::answer(Index question) {
   asked.answer.numerator.clear();
   TokenSums sums = masses_[static_cast<std::size_t>(question)].sums;
   sums.num *= asked.factor;
-  const double shift = asked.query.max_logit;
+  const double shift = asked.largest_logit;
   add_sink(stream_.sink(asked.query.head), shift, sums);
   asked.set_sums(shift, sums);
-  asked.answer.kl_divergence = kl_divergence(asked.query, shift, sums, 0.0);
+  asked.answer.kl_divergence = kl_divergence(asked.query.exact, shift, sums, 0.0);
   const Index dv = stream_.shape.dv;
   asked.finish(numerators_.data() + question * dv, dv);
   last_ = std::move(asked.answer);

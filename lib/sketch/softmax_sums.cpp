@@ -83,12 +83,12 @@ Exponentials own_exponentials(const WeightsByToken& weights, WeighIn which, cons
   return {room.data(), 0, tokens, shift};
 }
 
-std::optional<double> kl_divergence(const QueryRow& query, double shift, const TokenSums& sums,
+std::optional<double> kl_divergence(const ExactAnswer& exact, double shift, const TokenSums& sums,
                                     double position_term) {
   // -inf, or NaN where it met an exponential of 0.
   if (std::isnan(sums.log) || (std::isinf(sums.log) && sums.log < 0.0)) return std::nullopt;
   const double log_ratio =
-      std::log(sums.den) + (shift - query.exact_max) - std::log(query.exact_normalizer);
+      std::log(sums.den) + (shift - exact.largest_logit) - std::log(exact.normalizer);
   return std::max(0.0, sums.log / sums.den - log_ratio + position_term);
 }
 

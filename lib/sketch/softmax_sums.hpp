@@ -8,7 +8,7 @@
 #include "kernels/resident_rows.hpp"
 #include "numerics/lanes.hpp"
 #include "numerics/matrix_view.hpp"
-#include "sketch/answer.hpp"
+#include "sketch/query_row.hpp"
 #include "sketch/weights_by_token.hpp"
 
 namespace kvbench {
@@ -59,7 +59,7 @@ Exponentials own_exponentials(const WeightsByToken& weights, WeighIn which, cons
 // is under `shift` and `position_term` is the second sum: what attending at other positions adds;
 // none if a weight is negative.
 // The shifts are subtracted from each other first: beside logits of 1e77 a logarithm would vanish.
-std::optional<double> kl_divergence(const QueryRow& query, double shift, const TokenSums& sums,
+std::optional<double> kl_divergence(const ExactAnswer& exact, double shift, const TokenSums& sums,
                                     double position_term);
 
 }  // namespace kvbench

@@ -332,25 +332,28 @@ void StoredCache::map_values() {
   mapped_ = values_.written_first();
 }
 
-QueryRow StoredCache::attended(const QueryRow& exact, const LogitBlock* decoded) {
-  QueryRow query = exact;
-  query.exact_x = exact.x;
-  query.exact_e = exact.e;
-  query.exact_row_max = exact.max_logit;
-  if (stored_.keys().is_float()) return query;
-  if (decoded != nullptr) {
-    query.x = decoded->logits.data() + exact.query_index * decoded->tokens;
-    query.e = decoded->exps.data() + exact.query_index * decoded->tokens;
-    query.max_logit = decoded->max_logit[static_cast<std::size_t>(exact.query_index)];
-    return query;
+void StoredCache::begin_block(const RowBlock& block, const std::vector<Index>& scored,
+                              const LogitBlock* decoded) {
+  block_ = &block;
+  decoded_ = decoded;
+  logits_.expect(scored);
+}
+
+QueryRow StoredCache::attended(const QueryRow& query) {
+  const TokenLogits original = logits_of(block_->logits(), query.query_index);
+  QueryRow out = query;
+  out.logits = ReadLogits(original);
+  if (stored_.keys().is_float()) return out;
+  if (decoded_ != nullptr) {
+    out.logits->read = logits_of(*decoded_, query.query_index);
+    return out;
   }
   if (logits_row_ != row_) find_logits();
-  double* x = logits_.of_head(exact.head);
-  for (const std::int32_t token : other_keys_) x[token] = exact.x[token];
-  query.x = x;
-  query.max_logit = exponentiate_held(x, stored_.original().sink(exact.head));
-  query.e = e_.data();
-  return query;
+  double* x = logits_.of_head(query.head);
+  for (const std::int32_t token : other_keys_) x[token] = original.x[token];
+  const double largest = exponentiate_held(x, stored_.original().sink(query.head));
+  out.logits->read = {x, e_.data(), largest};
+  return out;
 }
 
 void StoredCache::find_logits() {

@@ -7,9 +7,9 @@
 
 #include "kernels/kernels.hpp"
 #include "numerics/aligned.hpp"
-#include "sketch/answer.hpp"
 #include "sketch/held_vectors.hpp"
 #include "sketch/sketch.hpp"
+#include "storage/cache_view.hpp"
 #include "storage/stored_stream.hpp"
 #include "storage/written_logits.hpp"
 
@@ -61,35 +61,24 @@ class HeldTensor {
   AlignedDoubles decoded_;             // [n, width] by token, once a group is not
 };
 
-class StoredCache {
+class StoredCache final : public CacheView {
  public:
   // `stored` must live as long. `keeps_all`: of a method that never evicts.
   StoredCache(const StoredStream& stored, bool keeps_all);
 
-  // The sketch as it answers decode row `row`: every one from P on, ascending. Throws CellError
-  // where a codec cannot write what is held.
-  void hold(const Sketch& sketch, Index row);
-  // To be called after it for rows that are answered.
-  void read(const Sketch& sketch);
-
-  // Of what the sketch counts as kept, the vectors that are written.
-  const KeptCounts& written() const { return written_; }
-  bool key_is_written(Index token) const { return keys_.is_written(token); }
-  bool value_is_written(Index token) const { return values_.is_written(token); }
-
-  // The stream whose values answers read (StoredStream::held).
-  const Stream& held() const { return held_; }
-  const HeldVectors& vectors() const { return vectors_; }
-  // Rows that attended() will be asked for next, ascending; none: what was made ready for them is
-  // given back.
-  void expect(const std::vector<Index>& rows) { logits_.expect(rows); }
-  // A query of the last row held, one of those expected. `exact`: of the originals, with its
-  // logits; `decoded`: those of StoredStream::held at the same rows, null unless every key is
-  // decoded. The result refers to memory that stays until the next call.
-  QueryRow attended(const QueryRow& exact, const LogitBlock* decoded);
-
-  // Of the vectors that are held now; after read().
-  StoredErrors errors(const Sketch& sketch) const;
+  void begin_block(const RowBlock& block, const std::vector<Index>& scored,
+                   const LogitBlock* decoded) override;
+  void end_block() override { logits_.expect({}); }
+  void hold(const Sketch& sketch, Index row) override;
+  void read(const Sketch& sketch) override;
+  const KeptCounts& written() const override { return written_; }
+  bool key_is_written(Index token) const override { return keys_.is_written(token); }
+  bool value_is_written(Index token) const override { return values_.is_written(token); }
+  const Stream& held() const override { return held_; }
+  const Kernels& kernels() const override { return cpu_kernels(); }
+  const HeldVectors* vectors() const override { return &vectors_; }
+  QueryRow attended(const QueryRow& query) override;
+  StoredErrors errors(const Sketch& sketch) const override;
 
  private:
   bool list_tokens(const Sketch& sketch, Index row);
@@ -121,6 +110,8 @@ class StoredCache {
   AlignedDoubles both_values_;  // as StoredStream's, of values that are written in groups
   Stream held_;
   Index mapped_ = 0;  // of value_tokens_, the first that value_row has as decoded
+  const RowBlock* block_ = nullptr;
+  const LogitBlock* decoded_ = nullptr;  // of the block's rows; null unless every key is decoded
   WrittenLogits logits_;
   Index logits_row_ = -1;                                // whose logits they are
   std::vector<std::int32_t> written_keys_, other_keys_;  // of key_tokens_, at that row, ascending

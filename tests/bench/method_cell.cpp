@@ -98,15 +98,9 @@ MethodCell run_method(const MethodRows& on, const AlgorithmDescription& algorith
       for (int g = 0; g < heads; ++g) {
         const std::size_t query_index =
             r * static_cast<std::size_t>(heads) + static_cast<std::size_t>(g);
-        QueryRow query;
-        query.query_index = static_cast<Index>(query_index);
-        query.row = on.rows[r];
-        query.head = g;
-        query.exact_output =
-            on.reference.exact.outputs.data() + static_cast<Index>(query_index) * stream.shape.dv;
-        query.exact_max = on.reference.exact.max_logit[query_index];
-        query.exact_normalizer = on.reference.exact.normalizer[query_index];
-        estimator.enqueue(query);
+        const auto at = static_cast<Index>(query_index);
+        estimator.enqueue(
+            {on.rows[r], g, at, exact_of(on.reference.exact, at, stream.shape.dv), {}});
         cell.values_summed += static_cast<double>(estimator.values_summed(g));
       }
       if (estimator.should_flush()) estimator.flush(take);

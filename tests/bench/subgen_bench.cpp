@@ -107,15 +107,9 @@ void BM_subgen_answers(benchmark::State& state) {
   timed(state, flops / machine_floor().fma_flops_one, [&] {
     for (std::size_t r = 0; r < kRows; ++r) {
       estimator.set_sketch(algorithm->sketch());
-      QueryRow query;
-      query.x = block.logits.data() + static_cast<Index>(r) * block.tokens;
-      query.e = block.exps.data() + static_cast<Index>(r) * block.tokens;
-      query.max_logit = block.max_logit[r];
-      query.exact_output = exact.outputs.data() + static_cast<Index>(r) * kDimension;
-      query.exact_max = exact.max_logit[r];
-      query.exact_normalizer = exact.normalizer[r];
-      query.row = exact.rows[r];
-      estimator.enqueue(query);
+      const auto at = static_cast<Index>(r);
+      estimator.enqueue(
+          {exact.rows[r], 0, at, exact_of(exact, at, kDimension), logits_of(block, at)});
       if (estimator.pending() < 48 && r + 1 < kRows) continue;
       estimator.flush(
           [](const Answer& estimate) { benchmark::DoNotOptimize(estimate.answer.data()); });

@@ -34,8 +34,11 @@ Asked ask(const Stream& stream, int g, Index row, const Sketch& sketch) {
   std::vector<double> output;
   for (const Real a : out.exact.a) output.push_back(static_cast<double>(a));
   const double max = static_cast<double>(out.exact.max);
-  const QueryRow query{
-      x.data(), e.data(), max, output.data(), max, static_cast<double>(out.exact.z), row, g};
+  const QueryRow query{row,
+                       g,
+                       0,
+                       {output.data(), max, static_cast<double>(out.exact.z)},
+                       TokenLogits{x.data(), e.data(), max}};
   Estimator estimator(stream, cpu_kernels());
   estimator.set_sketch(sketch);
   estimator.enqueue(query);

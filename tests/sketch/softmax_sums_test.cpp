@@ -121,14 +121,12 @@ TEST_CASE("the divergence is that of the kept tokens' distribution, under any sh
   for (const double shift : {0.0, -1.0, 0.5}) {
     std::vector<double> e(kTokens, 0.0);
     for (std::size_t j = 0; j < p.size(); ++j) e[j] = p[j] * std::exp(-shift);
-    QueryRow query;
-    query.exact_max = 0.25;
-    query.exact_normalizer = std::exp(-0.25);  // Z = 1
+    const ExactAnswer exact{nullptr, 0.25, std::exp(-0.25)};  // Z = 1
     const TokenSums sums = softmax_sums(weights, {e.data(), 0, kTokens, shift});
-    CHECK(kl_divergence(query, shift, sums, 0.0) == doctest::Approx(expected).epsilon(1e-14));
-    CHECK(kl_divergence(query, shift, sums, 0.125) ==
+    CHECK(kl_divergence(exact, shift, sums, 0.0) == doctest::Approx(expected).epsilon(1e-14));
+    CHECK(kl_divergence(exact, shift, sums, 0.125) ==
           doctest::Approx(expected + 0.125).epsilon(1e-14));
-    CHECK(kl_divergence(query, shift, sums, -9.0) == 0.0);  // rounding, never below
+    CHECK(kl_divergence(exact, shift, sums, -9.0) == 0.0);  // rounding, never below
   }
 }
 

@@ -158,18 +158,10 @@ void check_changing_sketches(const Kernels& kernels, bool sinks, std::uint64_t s
       const Sketch& taken = asked.cache_positions ? asked : sketch;
       estimator.set_sketch(taken);
       for (int g = 0; g < spec.heads_per_kv; ++g) {
-        QueryRow query;
-        query.query_index = static_cast<Index>(r) * spec.heads_per_kv + g;
-        const auto query_index = static_cast<std::size_t>(query.query_index);
-        query.exact_output = exact.outputs.data() + query.query_index * spec.dv;
-        query.exact_max = exact.max_logit[query_index];
-        query.exact_normalizer = exact.normalizer[query_index];
-        query.row = rows[r];
-        query.head = g;
+        const Index query_index = static_cast<Index>(r) * spec.heads_per_kv + g;
+        QueryRow query{rows[r], g, query_index, exact_of(exact, query_index, spec.dv), {}};
         estimator.enqueue(query);
-        query.x = logits.logits.data() + query.query_index * logits.tokens;
-        query.e = logits.exps.data() + query.query_index * logits.tokens;
-        query.max_logit = logits.max_logit[query_index];
+        query.logits = logits_of(logits, query_index);
         Estimator anew(stream, cpu_kernels());
         anew.set_sketch(taken);
         anew.enqueue(query);

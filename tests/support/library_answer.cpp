@@ -5,15 +5,7 @@ namespace kvbench::test {
 LibraryAnswer::LibraryAnswer(const Stream& stream, int g, Index row)
     : exact_(cpu_kernels().exact_attention(stream, {row})), estimator_(stream, cpu_kernels()) {
   cpu_kernels().logits(stream, {row}, block_);
-  const std::size_t at = static_cast<std::size_t>(g);
-  query_.x = block_.logits.data() + g * block_.tokens;
-  query_.e = block_.exps.data() + g * block_.tokens;
-  query_.max_logit = block_.max_logit[at];
-  query_.exact_output = exact_.outputs.data() + g * stream.shape.dv;
-  query_.exact_max = exact_.max_logit[at];
-  query_.exact_normalizer = exact_.normalizer[at];
-  query_.row = row;
-  query_.head = g;
+  query_ = {row, g, g, exact_of(exact_, g, stream.shape.dv), logits_of(block_, g)};
 }
 
 Answer LibraryAnswer::operator()(const Sketch& sketch) {

@@ -1,4 +1,4 @@
-#include "replay/replayed.hpp"
+#include "replay/cell_replay.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -20,13 +20,13 @@ bool is_vacuous(const Promise& promise, const TrivialAnswers* trivial) {
 
 }  // namespace
 
-Replayed::Replayed(const Stream& stream, const ReplaySetting& setting, const ReplayCell& cell,
-                   const Kernels& kernels, const SharedResults& shared, const Reference& reference,
-                   const StoredStream* stored)
+CellReplay::CellReplay(const Stream& stream, const ReplaySetting& setting, const ReplayCell& cell,
+                       const Kernels& kernels, const SharedResults& shared,
+                       const Reference& reference, const StoredStream* stored)
     : stream_(stream),
       setting_(setting),
-      kernels_(kernels),
       layout_(cell.storage.get(), stream.shape, setting.prompt, setting.element_bytes),
+      cache_(make_cache_view(stream, kernels, stored, cell.algorithm->never_evicts(cell.params))),
       needs_(cell.algorithm->needs(cell.params)),
       algorithm_(cell.algorithm->create(
           cell.params, {stream, setting.prompt, cell.seed, kernels, shared, &setting.rows})),
@@ -40,13 +40,12 @@ Replayed::Replayed(const Stream& stream, const ReplaySetting& setting, const Rep
       values_summed_(static_cast<std::size_t>(stream.shape.heads_per_kv)),
       kept_logits_(stream),
       watch_(cell.watch) {
-  if (stored != nullptr) stored_.emplace(*stored, cell.algorithm->never_evicts(cell.params));
   const bool scores_prompt =
       stream.shape.causal && !setting.rows.empty() && setting.rows.front() < setting.prompt;
   if (!scores_prompt) end_prompt();
 }
 
-void Replayed::end_prompt() {
+void CellReplay::end_prompt() {
   if (prompt_is_over_) return;
   if (next_row_ < setting_.prompt) algorithm_->extend(next_row_, setting_.prompt);
   algorithm_->finish_prompt();
@@ -54,11 +53,9 @@ void Replayed::end_prompt() {
   prompt_is_over_ = true;
 }
 
-void Replayed::advance(const RowBlock& block, const LogitBlock* decoded) {
-  decoded_ = decoded;
-  expect_scored(block.rows());
-  Estimator estimator(stored_ ? stored_->held() : stream_, stored_ ? cpu_kernels() : kernels_,
-                      &block);
+void CellReplay::advance(const RowBlock& block, const LogitBlock* decoded) {
+  cache_->begin_block(block, scored_of(block.rows()), decoded);
+  Estimator estimator(cache_->held(), cache_->kernels(), &block);
   for (std::size_t r = 0; r < block.rows().size(); ++r) {
     const Index row = block.rows()[r];
     feed_until(row);
@@ -73,10 +70,10 @@ void Replayed::advance(const RowBlock& block, const LogitBlock* decoded) {
     if (needs_.row_logits && prompt_is_over_) algorithm_->answered(logits);
   }
   take_answers(estimator);
-  if (stored_) stored_->expect({});
+  cache_->end_block();
 }
 
-CellResult Replayed::finish(const std::shared_ptr<const TrivialAnswers>& trivial) {
+CellResult CellReplay::finish(const std::shared_ptr<const TrivialAnswers>& trivial) {
   end_prompt();
   const Index last_row = stream_.shape.tokens - 1;
   if (next_row_ <= last_row) {
@@ -103,24 +100,23 @@ CellResult Replayed::finish(const std::shared_ptr<const TrivialAnswers>& trivial
   return result;
 }
 
-void Replayed::expect_scored(const std::vector<Index>& rows) {
-  if (!stored_) return;
+std::vector<Index> CellReplay::scored_of(const std::vector<Index>& rows) const {
   std::vector<Index> scored;
   std::set_intersection(rows.begin(), rows.end(), setting_.rows.begin(), setting_.rows.end(),
                         std::back_inserter(scored));
-  stored_->expect(scored);
+  return scored;
 }
 
-void Replayed::observe(Index row, bool scored) {
-  if (stored_) stored_->hold(algorithm_->sketch(), row);
-  memory_.observe(algorithm_->sketch(), row, stored_ ? stored_->written() : KeptCounts{});
+void CellReplay::observe(Index row, bool scored) {
+  cache_->hold(algorithm_->sketch(), row);
+  memory_.observe(algorithm_->sketch(), row, cache_->written());
   if (watch_ != nullptr) watch_->kept(row, scored, algorithm_->sketch());
-  if (!stored_ || row != stream_.shape.tokens - 1) return;
-  stored_->read(algorithm_->sketch());
-  stored_errors_ = stored_->errors(algorithm_->sketch());
+  if (row != stream_.shape.tokens - 1) return;
+  cache_->read(algorithm_->sketch());
+  stored_errors_ = cache_->errors(algorithm_->sketch());
 }
 
-void Replayed::feed_until(Index row) {
+void CellReplay::feed_until(Index row) {
   if (row >= setting_.prompt) end_prompt();
   if (!prompt_is_over_ && next_row_ < row) {
     algorithm_->extend(next_row_, row);
@@ -142,53 +138,40 @@ void Replayed::feed_until(Index row) {
   ++next_row_;
 }
 
-void Replayed::score(std::size_t r, Index row, const RowBlock& block, Estimator& estimator) {
-  if (stored_) stored_->read(algorithm_->sketch());
-  estimator.set_sketch(algorithm_->sketch(), stored_ ? &stored_->vectors() : nullptr);
+void CellReplay::score(std::size_t r, Index row, const RowBlock& block, Estimator& estimator) {
+  cache_->read(algorithm_->sketch());
+  estimator.set_sketch(algorithm_->sketch(), cache_->vectors());
   const auto heads_per_kv = static_cast<std::size_t>(stream_.shape.heads_per_kv);
   for (std::size_t g = 0; g < heads_per_kv; ++g) {
-    QueryRow query = query_row(r, row, g);
-    if (stored_) query = stored_->attended(with_logits(query, block.logits()), decoded_);
-    estimator.enqueue(query);
-    values_summed_[g] = estimator.values_summed(query.head);
+    estimator.enqueue(cache_->attended(query_row(r, row, g)));
+    values_summed_[g] = estimator.values_summed(static_cast<int>(g));
   }
-  traffic_.observe(algorithm_->sketch(), row, values_summed_, stored_ ? &*stored_ : nullptr);
+  traffic_.observe(algorithm_->sketch(), row, values_summed_, *cache_);
   if (evidence_.asks(row)) look_for_evidence(r, row, block);
   ++scored_;
   if (estimator.should_flush()) take_answers(estimator);
 }
 
-QueryRow Replayed::query_row(std::size_t r, Index row, std::size_t g) const {
+QueryRow CellReplay::query_row(std::size_t r, Index row, std::size_t g) const {
   const auto heads_per_kv = static_cast<std::size_t>(stream_.shape.heads_per_kv);
-  const std::size_t query_index = scored_ * heads_per_kv + g;
-  QueryRow query;
-  query.query_index = static_cast<Index>(r * heads_per_kv + g);
-  query.row = row;
-  query.head = static_cast<int>(g);
-  query.exact_output =
-      reference_.exact.outputs.data() + static_cast<Index>(query_index) * stream_.shape.dv;
-  query.exact_max = reference_.exact.max_logit[query_index];
-  query.exact_normalizer = reference_.exact.normalizer[query_index];
-  return query;
+  const auto of_scored = static_cast<Index>(scored_ * heads_per_kv + g);
+  return {row,
+          static_cast<int>(g),
+          static_cast<Index>(r * heads_per_kv + g),
+          exact_of(reference_.exact, of_scored, stream_.shape.dv),
+          {}};
 }
 
-void Replayed::look_for_evidence(std::size_t r, Index row, const RowBlock& block) {
+void CellReplay::look_for_evidence(std::size_t r, Index row, const RowBlock& block) {
   for (std::size_t g = 0; g < values_summed_.size(); ++g) {
-    const QueryRow query = with_logits(query_row(r, row, g), block.logits());
-    evidence_.look(algorithm_->sketch(), stored_ ? stored_->held() : stream_, query,
-                   stored_ ? stored_->attended(query, decoded_) : query,
-                   stored_ ? &stored_->vectors() : nullptr);
+    const QueryRow query = cache_->attended(query_row(r, row, g));
+    const ReadLogits logits =
+        query.logits ? *query.logits : ReadLogits(logits_of(block.logits(), query.query_index));
+    evidence_.look(algorithm_->sketch(), cache_->held(), query, logits, cache_->vectors());
   }
 }
 
-QueryRow Replayed::with_logits(QueryRow query, const LogitBlock& block) {
-  query.x = block.logits.data() + query.query_index * block.tokens;
-  query.e = block.exps.data() + query.query_index * block.tokens;
-  query.max_logit = block.max_logit[static_cast<std::size_t>(query.query_index)];
-  return query;
-}
-
-void Replayed::take_answers(Estimator& estimator) {
+void CellReplay::take_answers(Estimator& estimator) {
   estimator.flush([&](const Answer& answer) {
     const Index heads_per_kv = stream_.shape.heads_per_kv;
     const Index r = answered_ / heads_per_kv;

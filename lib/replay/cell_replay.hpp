@@ -9,23 +9,24 @@
 #include "metrics/error_accumulator.hpp"
 #include "metrics/reference.hpp"
 #include "metrics/trivial_answers.hpp"
+#include "replay/cell_result.hpp"
 #include "replay/evidence_meter.hpp"
 #include "replay/kept_logits.hpp"
 #include "replay/memory_meter.hpp"
-#include "replay/replay.hpp"
+#include "replay/replay_cell.hpp"
 #include "replay/traffic_meter.hpp"
 #include "sketch/estimator.hpp"
-#include "storage/stored_cache.hpp"
+#include "storage/cache_view.hpp"
 #include "storage/stored_stream.hpp"
 
 namespace kvbench {
 
-class Replayed {
+class CellReplay {
  public:
   // `stored`: the stream as the cell's storage writes it; null without one.
-  Replayed(const Stream& stream, const ReplaySetting& setting, const ReplayCell& cell,
-           const Kernels& kernels, const SharedResults& shared, const Reference& reference,
-           const StoredStream* stored);
+  CellReplay(const Stream& stream, const ReplaySetting& setting, const ReplayCell& cell,
+             const Kernels& kernels, const SharedResults& shared, const Reference& reference,
+             const StoredStream* stored);
   // Rows of `block` in order; rows between them are fed unanswered. `decoded`: the same rows'
   // logits of decoded keys, null unless every held key is one.
   void advance(const RowBlock& block, const LogitBlock* decoded);
@@ -35,8 +36,8 @@ class Replayed {
  private:
   // Feeds what is left of the prompt, if it is not over.
   void end_prompt();
-  // The scored rows among those of a block.
-  void expect_scored(const std::vector<Index>& rows);
+  // The scored rows among those of a block, ascending.
+  std::vector<Index> scored_of(const std::vector<Index>& rows) const;
   // The sketch as it answers row `row`.
   void observe(Index row, bool scored);
   // Feeds the unscored rows before `row`, whose memory counts if they are decoded, and `row`.
@@ -47,16 +48,13 @@ class Replayed {
   QueryRow query_row(std::size_t r, Index row, std::size_t g) const;
   // What row `row`, number `r` of the block, holds of the evidence.
   void look_for_evidence(std::size_t r, Index row, const RowBlock& block);
-  static QueryRow with_logits(QueryRow query, const LogitBlock& block);
   void take_answers(Estimator& estimator);
 
   const Stream& stream_;
   const ReplaySetting& setting_;
-  const Kernels& kernels_;
   const StorageLayout layout_;
-  std::optional<StoredCache> stored_;
-  StoredErrors stored_errors_;           // when row n - 1 is answered
-  const LogitBlock* decoded_ = nullptr;  // of the current block
+  const std::unique_ptr<CacheView> cache_;
+  StoredErrors stored_errors_;  // when row n - 1 is answered
   Needs needs_;
   std::unique_ptr<Algorithm> algorithm_;
   const Reference& reference_;
