@@ -174,7 +174,7 @@ class Sentences(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "a.md"
             page.write_text(
-                "a " * 61 + f"\n\nIt is [b]({'c' * 120}) beside it.\n\n| {'d ' * 90}|\n"
+                "a " * 61 + f"\n\nIt is [b]({'c' * 120}) beside it.\n\n| {'d' * 180} |\n"
             )
             self.assertEqual(
                 [kind for _, kind, _ in prose.found_in(page, "a.md")],
