@@ -13,9 +13,9 @@ import pandas
 
 from kvplot import style
 from kvplot.figure import Figure
-from kvplot.figures.error_vs_kld import KL, ROUNDING, means
+from kvplot.figures.error_vs_kld import KL, ROUNDING, means, of_labels
 from kvplot.loop import Loop
-from kvplot.results import ResultsError, did_you_mean
+from kvplot.results import ResultsError
 from kvplot.statistics import mean_interval
 
 NEEDS = ("loop",)
@@ -52,18 +52,6 @@ def add_options(parser: ArgumentParser) -> None:
         metavar="F",
         help="of settings whose budget asks for these parts of the memory alone (default: all)",
     )
-
-
-def of_labels(table: pandas.DataFrame, only: list[str] | None) -> pandas.DataFrame:
-    """The settings of these labels, all where none are given."""
-    labels = list(dict.fromkeys(table["label"]))
-    for label in only or []:
-        if label not in labels:
-            raise ResultsError(
-                f"--only: no method {label}{did_you_mean(label, labels)}; there are "
-                f"{', '.join(labels)}"
-            )
-    return table[table["label"].isin(only)] if only else table
 
 
 def of_memories(table: pandas.DataFrame, memories: list[float] | None) -> pandas.DataFrame:
