@@ -203,7 +203,7 @@ class Figures(unittest.TestCase):
         single = [record("h2o", 8, 0.1, 0.01, layers=[layer], label=long + end)
                   for end in ("one", "two") for layer in (0, 1)]
         for module, records in ((error_vs_kld, whole), (kld_by_layer, single)):
-            drawn = module.draw(Namespace(loop=self.loop(records), metric=METRIC, texts=None))
+            drawn = module.draw(Namespace(only=None, loop=self.loop(records), metric=METRIC, texts=None))
             legend = (drawn.plot.legends or [drawn.plot.axes[0].get_legend()])[0]
             self.assertEqual([text.get_text() for text in legend.get_texts()], [f"{long[:37]}..."] * 2)
             style.pyplot.close(drawn.plot)
@@ -214,7 +214,7 @@ class Figures(unittest.TestCase):
             whole[1]["kl"] |= {"mean": 0.01, "se": se}
             single = [{**each, "layers": [0]} for each in whole]
             for module, records in ((error_vs_kld, whole), (kld_by_layer, single)):
-                drawn = module.draw(Namespace(loop=self.loop(records), metric=METRIC, texts=None))
+                drawn = module.draw(Namespace(only=None, loop=self.loop(records), metric=METRIC, texts=None))
                 self.assertEqual("cut at a tenth of the mean" in drawn.caption, words)
                 style.pyplot.close(drawn.plot)
 
