@@ -160,11 +160,11 @@ def labelled_lines(
     the table's); fills `handles` by label. `error`: the column of the bars, default that over
     seeds; `along`: what the points are joined by, default x."""
     among = table if among is None else among
-    looks = style.variants(among)
+    looks, colours = style.variants(among), style.label_colours(among)
     shown = among["algorithm"].unique()
     for key, series in table.groupby(["algorithm", "label"], sort=False):
         algorithm, label = map(str, key)
-        colour, marker = style.look(algorithm, shown)
+        colour, marker = colours[label], style.look(algorithm, shown)[1]
         dashes, filled = looks[label]
         series = series.sort_values(along or x)
         log = axis.get_yscale() == "log"

@@ -74,8 +74,10 @@ def run(arguments: Namespace) -> list[str]:
     with style.width(arguments.width):
         for name in arguments.only or PICTURES:
             figure = Figure(name, PICTURES[name](Tables(arguments.tables)), pandas.DataFrame(), "")
-            paths = figure.save(arguments.out, caption=False, endings=(".png",))
-            for path in paths:
+            drawing = name == "pipeline"  # has no numbers: sharp at any size
+            ending = ".svg" if drawing else ".png"
+            paths = figure.save(arguments.out, caption=False, endings=(ending,))
+            for path in [] if drawing else paths:
                 with_palette(path, path)
             lines += map(str, paths)
     return lines
@@ -223,27 +225,46 @@ def recency(tables: Tables) -> pyplot.Figure:
 
 def scaling(tables: Tables) -> pyplot.Figure:
     rows = tables.read("smollm2/scaling_ratios")
-    looks = dict(zip(rows["label"].unique(), (COLOURS[0], COLOURS[2], COLOURS[1])))
-    words = ("the walk as evaluated", "in one block", "the theory's walk, r 8")
-    figure, axes = style.panels(1, 1, 2.3)
+    figure, axes = style.panels(1, 2, 2.5, sharey=True)
     axis = axes[0][0]
+    looks = dict(zip(rows["label"].unique(), (COLOURS[0], COLOURS[2], COLOURS[1])))
+    words = ("blocks of 256, as evaluated", "one block", "the theory's walk, r 8")
     tokens = [int(name) for name in rows.columns[2:]]
     for row in rows.to_dict("records"):
         values = [row[str(at)] for at in tokens]
         axis.plot(tokens, values, "o-", color=looks[row["label"]])
-    start = rows[rows.columns[2]].min()
-    bound = [start * (at / tokens[0]) ** -0.5 for at in tokens]
-    axis.plot(tokens, bound, ":", color="black")
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.set_xticks(tokens, list(map(str, tokens)))
-    style.plain_log(axis.yaxis)
-    axis.set_xlabel("tokens")
-    axis.set_ylabel("error / uniform sampling's")
+    axis.set_title("SmolLM2-135M, ten texts")
+    control = axes[0][1]
+    for name, marker in (("bounded", "o"), ("usual", "s")):
+        made = tables.read(f"theorems/control_{name}_ratios")
+        for label, own in made.groupby("label", sort=False):
+            ends = [own["ratio"] - own["ratio_low"], own["ratio_high"] - own["ratio"]]
+            control.errorbar(
+                own["params.tokens"],
+                own["ratio"],
+                yerr=ends,
+                color=looks[label],
+                marker=marker,
+                markerfacecolor="white" if name == "usual" else looks[label],
+                linestyle="--" if name == "usual" else "-",
+                capsize=1.5,
+                elinewidth=0.7,
+            )
+    control.set_title("made keys: small norms (filled), usual norms (hollow)")
+    for each, start, first, last in ((axis, 0.58, 256, 2048), (control, 0.34, 256, 8192)):
+        ends = [first, last]
+        each.plot(ends, [start * (at / first) ** -0.5 for at in ends], ":", color="black")
+        each.set_xscale("log", base=2)
+        each.set_yscale("log")
+        ticks = [2**power for power in range(8, 14) if 2**power <= last]
+        each.set_xticks(ticks, list(map(str, ticks)))
+        each.minorticks_off()
+        style.plain_log(each.yaxis)
+    style.outer_labels(axes, "tokens", "error / uniform sampling's")
     handles = {
         word: pyplot.Line2D([], [], color=colour) for word, colour in zip(words, looks.values())
     }
-    handles["the theorem's rate, n^-1/2"] = pyplot.Line2D([], [], color="black", linestyle=":")
+    handles["a rate faster by n^-1/2"] = pyplot.Line2D([], [], color="black", linestyle=":")
     style.legend_above(axis, handles)
     return figure
 
@@ -311,11 +332,101 @@ def decoded(tables: Tables) -> pyplot.Figure:
     return figure
 
 
+RANKED = {
+    "outputs.residual_ratio.p99": ("after W_O over the stream, 99th percentile", "#000000", "o"),
+    FROBENIUS: ("Frobenius error", "#0072B2", "s"),
+    "errors.relative_spectral_error": ("spectral error", "#009E73", "^"),
+    "errors.relative_l2.mean": ("mean error of a row", "#D55E00", "D"),
+}
+
+
+def ranks(tables: Tables) -> pyplot.Figure:
+    titles = {"constitution_ranks": "15 methods", "constitution_ranks_others": "13 methods"}
+    figure, axes = style.panels(1, 2, 2.4, sharey=True)
+    for axis, (name, title) in zip(axes[0], titles.items()):
+        rows = tables.read(f"loop/{name}")
+        rows["at"] = rows["over"].str.extract(r"budget .*?([\d.]+)", expand=False).astype(float)
+        rows = rows.dropna(subset=["at"]).sort_values("at")
+        for metric, (words, colour, marker) in RANKED.items():
+            axis.plot(rows["at"], rows[metric], color=colour, marker=marker, label=words)
+        axis.set_title(title)
+    style.outer_labels(axes, "memory / exact cache", "rank correlation with KL")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    style.legend_above(axes[0][0], dict(zip(labels, handles)))
+    return figure
+
+
+def survives(tables: Tables) -> pyplot.Figure:
+    """Every method over uniform sampling under every choice: one dot each."""
+    metrics = list(RANKED)[1:]
+    counts = {64: "#56B4E9", 128: "#E69F00", 256: "#000000"}
+    figure, axes = style.panels(1, 2, 3.2, sharex=True, sharey=True)
+    names: list[str] = []
+    for axis, memory in zip(axes[0], (0.2, 0.35)):
+        for shift, (count, colour) in zip((-0.22, 0.0, 0.22), counts.items()):
+            rows = tables.read(f"choices/decoded_{count}").set_index("label")
+            rows = rows[rows["params.budget.memory"] == memory]
+            ratios = rows[metrics].div(rows.loc["uniform", metrics]).drop("uniform")
+            names = names or list(ratios[FROBENIUS].sort_values().index)
+            for metric in metrics:
+                known = [name for name in names if name in ratios.index]
+                places = [names.index(name) + shift for name in known]
+                marker = RANKED[metric][2]
+                axis.plot(ratios.loc[known, metric], places, marker, color=colour, markersize=3)
+        _ratio_axis(axis)
+        axis.set_title(f"{memory} of the memory")
+    style.outer_labels(axes, "error / uniform sampling's with as many bytes", "")
+    _names(axes[0][0], names)
+    handles = _handles({f"{count} decoded": colour for count, colour in counts.items()})
+    for metric in metrics:
+        words, _, marker = RANKED[metric]
+        handles[words] = pyplot.Line2D([], [], linestyle="none", marker=marker, color="0.5")
+    style.legend_above(axes[0][0], handles)
+    return figure
+
+
+# Boxes of the drawing: left, width, heading, lines.
+BOXES = (
+    (0.0, 1.1, "model", ("one forward pass,", "or your arrays")),
+    (1.5, 1.25, "dump (HDF5)", ("q, k, v per layer,", "text, W_O if asked")),
+    (3.15, 1.55, "replay", ("token by token:", "method x quantiser", "x parameters x seed")),
+    (5.1, 1.8, "results.json", ("error of each output,", "bytes held and read,", "95 % intervals")),
+)
+
+
+def pipeline(tables: Tables) -> pyplot.Figure:
+    """From a model to an error; the loop below is data/loop.sh."""
+    figure, axes = style.panels(1, 1, 1.5)
+    axis = axes[0][0]
+    axis.set_axis_off()
+    axis.set_xlim(-0.05, 6.95)
+    axis.set_ylim(-0.62, 1.02)
+    arrow = {"arrowstyle": "->", "color": "black", "linewidth": 0.9}
+    for (left, width, heading, lines), after in zip(BOXES, (*BOXES[1:], None)):
+        box = pyplot.Rectangle(
+            (left, 0), width, 1, facecolor="#F7FBFF", edgecolor="black", linewidth=0.8
+        )
+        axis.add_patch(box)
+        middle = left + width / 2
+        axis.text(middle, 0.86, heading, ha="center", va="center", weight="bold", fontsize=8)
+        axis.text(middle, 0.38, "\n".join(lines), ha="center", va="center", fontsize=7)
+        if after:
+            axis.annotate("", (after[0], 0.5), (left + width, 0.5), arrowprops=arrow)
+    axis.plot([3.92, 3.92, 0.55], [0, -0.28, -0.28], color="black", linewidth=0.9)
+    axis.annotate("", (0.55, 0), (0.55, -0.29), arrowprops=arrow)
+    words = "closed loop: the model decodes over the compressed cache; KL divergence, perplexity"
+    axis.text(2.25, -0.5, words, ha="center", va="center", fontsize=7)
+    return figure
+
+
 PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "field": field,
     "metrics": metrics,
     "kl_over_memory": kl_over_memory,
+    "ranks": ranks,
     "decoded": decoded,
+    "survives": survives,
+    "pipeline": pipeline,
     "recency": recency,
     "scaling": scaling,
     "bits": bits,

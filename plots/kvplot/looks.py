@@ -53,12 +53,47 @@ _FREE = [
 
 
 def look(algorithm: str, shown: Iterable[str] = ()) -> tuple[str, str]:
-    """Colour and marker of an algorithm.
+    """Colour and marker of an algorithm, in a figure that has the algorithms `shown`.
 
     One without a look in methods.json (a new one, one written in Python or of a cache file) gets a
     free pair by a hash of its name, so that it looks alike in all figures. If two among
-    `shown` would look the same, the later by name takes the next free pair.
+    `shown` have one colour, the later one (by methods.json, then by name) takes a colour that no
+    other has, as long as there are enough.
     """
+    shown = list(shown)
+    own = {name: _own_look(name, shown) for name in dict.fromkeys([algorithm, *shown])}
+    colours = distinct({name: colour for name, (colour, _) in sorted(own.items(), key=_rank)})
+    return colours[algorithm], own[algorithm][1]
+
+
+def _rank(item: tuple[str, tuple[str, str]]) -> tuple[int, str]:
+    name = item[0]
+    return (list(LOOK).index(name) if name in LOOK else len(LOOK)), name
+
+
+def distinct(wished: dict[str, str]) -> dict[str, str]:
+    """A colour for every name, no two the same: its wish, unless an earlier name has it. The wishes
+    themselves if there are more names than COLOURS."""
+    if len(wished) > len(COLOURS):
+        return wished
+    found: dict[str, str] = {}
+    free = [colour for colour in COLOURS if colour not in wished.values()]  # black last
+    for name, colour in wished.items():
+        found[name] = free.pop() if colour in found.values() else colour
+    return found
+
+
+def label_colours(table: pandas.DataFrame) -> dict[str, str]:
+    """The colour of every label of a figure; no two are the same, as long as there are enough."""
+    pairs = table[["algorithm", "label"]].drop_duplicates().astype(str).to_numpy().tolist()
+    shown = [algorithm for algorithm, _ in pairs]
+    first = dict(reversed(pairs))
+    pairs.sort(key=lambda pair: first[pair[0]] != pair[1])  # first labels have their method's
+    return distinct({label: look(algorithm, shown)[0] for algorithm, label in pairs})
+
+
+def _own_look(algorithm: str, shown: Iterable[str]) -> tuple[str, str]:
+    """Colour and marker that an algorithm wishes."""
     if algorithm in LOOK:
         return LOOK[algorithm][:2]
     taken: dict[int, str] = {}

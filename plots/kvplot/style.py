@@ -21,6 +21,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from kvplot.looks import COLOURS
 from kvplot.looks import LINES as LINES
 from kvplot.looks import Dashes as Dashes
+from kvplot.looks import label_colours as label_colours
 from kvplot.looks import look as look
 from kvplot.looks import variants as variants
 from kvplot.results import ResultsError

@@ -32,6 +32,35 @@ class Check(unittest.TestCase):
         self.assertEqual(fallen(rows(exact=1.0), {"rows": rows(exact=None)}), [])
 
 
+class Page(unittest.TestCase):
+    def rows(self, heading):
+        page = (Path(__file__).parent / "MEASURED.md").read_text(encoding="utf-8")
+        part = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+        lines = [line.strip("|").split("|") for line in part.splitlines() if line.startswith("| ")][1:]
+        return [[cell.strip() for cell in line] for line in lines]
+
+    def kept(self, cell, bar, least):
+        """A number is bold exactly where it meets its bar."""
+        number = float(cell.strip("*"))
+        self.assertEqual(cell.startswith("**"), bool(bar) and (number >= float(bar) if least else number <= float(bar)),
+                         (cell, bar))
+
+    def test_bold_numbers_and_no_others_meet_their_bars(self):
+        for _, _, _, ratio, bar, floor, floor_bar in self.rows("Beside other programs"):
+            self.kept(ratio, bar, True)
+            if floor:
+                self.kept(floor, floor_bar, False)
+        for *_, ratio in self.rows("Quantised caches"):
+            if ratio:
+                self.kept(ratio, 2, False)
+
+    def test_the_bars_are_those_of_the_tasks(self):
+        told = {row[0].split("`")[1]: row[6] for row in self.rows("Beside other programs") if row[0]}
+        self.assertLessEqual(set(told), set(TASKS))
+        for name, bar in told.items():
+            self.assertEqual(float(bar or 0), TASKS[name].floor_bar or 0, name)
+
+
 class Agreement(unittest.TestCase):
     def test_a_result_that_differs_is_named(self):
         self.assertEqual(disagreement("exact", {"outputs": 1.0}, {"outputs": 1.0 + 1e-12}), "")

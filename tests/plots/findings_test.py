@@ -137,6 +137,20 @@ class Findings(unittest.TestCase):
         self.assertEqual(max(metrics, key=lambda name: metrics[name]["rho"]), "outputs.residual_ratio.mean")
         for rows in (table("smollm2/scaling_slopes"), table("genesis/scaling_slopes"), table("gemma/scaling_slopes")):
             self.assertGreater(min(row["slope_low"] for row in rows), -0.5)
+        made = {name: {row["label"]: row for row in table(f"theorems/control_{name}_slopes")}
+                for name in ("bounded", "usual", "four")}
+        one = "balancekv_prefill, one block"
+        for name, faster in (("bounded", True), ("four", True), ("usual", False)):
+            self.assertEqual(made[name][one]["slope_high"] < -0.3, faster)
+            self.assertGreater(made[name]["balancekv_prefill"]["slope_low"], -0.1)
+        loop = table("loop/constitution")
+        for memory in (0.28, 0.35, 0.5, 0.7, 0.9):
+            for metric in ("errors.relative_frobenius_error", "errors.relative_spectral_error", "errors.relative_l2.mean"):
+                own = [row for row in loop if row["params.budget.memory"] == memory]
+                self.assertLess(spearman([row[metric] for row in own], [row["perplexity.ratio"] for row in own]), 2 / 3)
+        for name in ("constitution_ranks", "constitution_ranks_others"):
+            for row in table(f"loop/{name}"):
+                self.assertEqual(max((key for key in row if key != "over"), key=row.get), "outputs.residual_ratio.p99")
         tight = [row["vectors_proved"] / row["vectors_exact"] for row in table("theorems/tightness")
                  if not row["model"].startswith("synthetic")]
         self.assertEqual((round(min(tight)), round(max(tight), -1)), (9, 190))
@@ -148,6 +162,29 @@ class Findings(unittest.TestCase):
         self.assertGreater(evicted[256]["uniform"] / evicted[64]["uniform"], 2)
         for n, least in ((64, True), (256, False)):
             self.assertEqual(evicted[n]["uniform"] < evicted[n]["streaming_llm"], least)
+
+
+    def test_methods_that_no_choice_turns(self):
+        sides = {}
+        for n in (64, 128, 256):
+            rows = table(f"choices/decoded_{n}")
+            for uniform in (row for row in rows if row["label"] == "uniform"):
+                for row in rows:
+                    if row["params.budget.memory"] == uniform["params.budget.memory"] and row is not uniform:
+                        sides.setdefault(row["label"], []).extend(
+                            row[name] > uniform[name] for name in row if name.startswith("errors."))
+        self.assertEqual({len(own) for own in sides.values()}, {18})
+        self.assertFalse([label for label, own in sides.items() if not any(own)])
+        self.assertEqual({label for label, own in sides.items() if all(own)}, {
+            "knorm", "knorm, published", "kcenter", "expected_attention, published", "window",
+            "attention_matching, published", "uniform, nothing always kept"})
+
+
+def spearman(one, other):
+    """Rank correlation of two lists without ties."""
+    ranks = [[sorted(each).index(value) for value in each] for each in (one, other)]
+    n = len(one)
+    return 1 - 6 * sum((a - b) ** 2 for a, b in zip(*ranks)) / (n * (n * n - 1))
 
 
 class Tables(unittest.TestCase):

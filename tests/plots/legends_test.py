@@ -21,6 +21,7 @@ try:
     from called import called
     from kvplot import Results, looks, papers, storages, style
     from kvplot.figure import COLLAPSED, Figure
+    from kvplot.figures import settings
     from kvplot.results import ResultsError
     from matplotlib.colors import to_hex
 except ImportError as error:
@@ -117,6 +118,25 @@ class Looks(Made):
         self.assertEqual(len(set(found)), len(many))
         self.assertEqual(set(found) & known, set())
 
+    def test_no_two_labels_of_a_figure_have_one_colour(self):
+        names = [*looks.LOOK][:14]
+        table = pandas.DataFrame({"algorithm": [*names, names[3], names[3]], "label": [*names, "b", "c"]})
+        found = style.label_colours(table)
+        self.assertEqual(len(set(found.values())), 16)
+        self.assertEqual(found[names[3]], style.look(names[3], names)[0])
+        alike = [name for name in looks.LOOK if looks.LOOK[name][0] == looks.LOOK["uniform"][0]]
+        self.assertGreater(len(alike), 1)
+        self.assertEqual(len({style.look(name, alike)[0] for name in alike}), len(alike))
+        self.assertEqual(style.look("uniform"), looks.LOOK["uniform"][:2])
+
+    def test_labels_in_words(self):
+        for name, words in (("exact | K q8_0 V q8_0", "all tokens in q8_0"),
+                            ("snapkv | K kivi bits=4 V kivi bits=4: budget memory 0.2",
+                             "snapkv in kivi 4 bits, 0.2 of the memory"),
+                            ("exact | K int bits=2 per=channel V float", "keys in int 2 bits per channel"),
+                            ("exact | K float V kivi", "values in kivi"), ("h2o: budget 128", "h2o, budget 128")):
+            self.assertEqual(settings.in_words(name), words)
+
     def test_the_first_label_has_the_methods_line(self):
         table = pandas.DataFrame({"algorithm": ["quest", "quest", "h2o"], "label": ["quest", "b", "h2o"]})
         lines = {label: line for label, (line, _) in style.variants(table).items()}
@@ -181,6 +201,14 @@ class Storages(Made):
         for name in names[:5]:
             self.assertEqual((to_hex(handles[name].get_color()).upper(), handles[name].get_marker()),
                              style.look(name))
+
+    def test_storages_side_by_side_have_one_colour_per_method(self):
+        drawn = papers.draw("storage_map", Results(self.results(stored(CODECS[:3]))), {"panels": "storage"})
+        axes = drawn.plot.axes
+        self.assertEqual([axis.get_title() for axis in axes], ["16 bits", "K and V bf16", "K and V fp16", "K and V q8_0"])
+        colours = [[to_hex(line.get_color()) for line in axis.lines if line.get_marker() not in ("None", "")] for axis in axes]
+        self.assertEqual([len(set(own)) for own in colours], [4, 5, 5, 5])
+        self.assertEqual(len({colour for own in colours for colour in own}), 5)
 
     def test_lines_are_flat_up_to_the_next_setting(self):
         cells = stored(("q8_0", "q4_0"), methods=("h2o",))

@@ -78,7 +78,7 @@ class Figures(unittest.TestCase):
         # Ranks 1 2 3 4 against 1 2 4 3: rho = 1 - 6 (0 + 0 + 1 + 1) / (4 (16 - 1)) = 0.8.
         records = [record("window", budget, error, kl) for budget, error, kl in
                    ((1, 0.1, 0.01), (2, 0.2, 0.02), (3, 0.3, 0.04), (4, 0.4, 0.03))]
-        drawn = error_vs_kld.draw(Namespace(loop=self.loop(records), metric=METRIC, texts=None))
+        drawn = error_vs_kld.draw(Namespace(only=None, loop=self.loop(records), metric=METRIC, texts=None))
         self.assertIn("over 4 settings: 0.80 (law)", drawn.caption)
         style.pyplot.close(drawn.plot)
 
@@ -146,10 +146,10 @@ class Figures(unittest.TestCase):
         names = [f"text{number}" for number in range(7)]
         loop = self.loop([each for name in names for each in sweep(name)])
         with self.assertRaisesRegex(ResultsError, "7 texts.* at most 6 panels.*--texts"):
-            error_vs_kld.draw(Namespace(loop=loop, metric=METRIC, texts=None))
+            error_vs_kld.draw(Namespace(only=None, loop=loop, metric=METRIC, texts=None))
         with self.assertRaisesRegex(ResultsError, "no text other; there are text0"):
-            error_vs_kld.draw(Namespace(loop=loop, metric=METRIC, texts=["text1", "other"]))
-        drawn = error_vs_kld.draw(Namespace(loop=loop, metric=METRIC, texts=["text5", "text1"]))
+            error_vs_kld.draw(Namespace(only=None, loop=loop, metric=METRIC, texts=["text1", "other"]))
+        drawn = error_vs_kld.draw(Namespace(only=None, loop=loop, metric=METRIC, texts=["text5", "text1"]))
         self.assertEqual([axis.get_title() for axis in drawn.plot.axes], ["text5", "text1"])
         self.assertEqual(set(drawn.table["sequence"]), {"text5", "text1"})
         self.assertNotIn("text0)", drawn.caption.split("Spearman")[1].split(".")[0])
@@ -203,7 +203,7 @@ class Figures(unittest.TestCase):
         single = [record("h2o", 8, 0.1, 0.01, layers=[layer], label=long + end)
                   for end in ("one", "two") for layer in (0, 1)]
         for module, records in ((error_vs_kld, whole), (kld_by_layer, single)):
-            drawn = module.draw(Namespace(loop=self.loop(records), metric=METRIC, texts=None))
+            drawn = module.draw(Namespace(only=None, loop=self.loop(records), metric=METRIC, texts=None))
             legend = (drawn.plot.legends or [drawn.plot.axes[0].get_legend()])[0]
             self.assertEqual([text.get_text() for text in legend.get_texts()], [f"{long[:37]}..."] * 2)
             style.pyplot.close(drawn.plot)
@@ -214,7 +214,7 @@ class Figures(unittest.TestCase):
             whole[1]["kl"] |= {"mean": 0.01, "se": se}
             single = [{**each, "layers": [0]} for each in whole]
             for module, records in ((error_vs_kld, whole), (kld_by_layer, single)):
-                drawn = module.draw(Namespace(loop=self.loop(records), metric=METRIC, texts=None))
+                drawn = module.draw(Namespace(only=None, loop=self.loop(records), metric=METRIC, texts=None))
                 self.assertEqual("cut at a tenth of the mean" in drawn.caption, words)
                 style.pyplot.close(drawn.plot)
 

@@ -71,7 +71,7 @@ class Texts(unittest.TestCase):
         drawn = papers.draw("forest", results, {"against": "tova", "cost": "traffic"})
         self.assertEqual(list(zip(drawn.table["setting"], drawn.table["traffic.fraction"])), [("quest", 0.25)])
         self.assertAlmostEqual(drawn.table["ratio_mean"][0], 0.5)
-        self.assertIn("over that of tova where a row reads as many bytes", drawn.caption)
+        self.assertIn("than tova where a row reads as many bytes", drawn.caption)
         self.assertIn("traffic more than 2 % outside of that of tova in some unit: quest", drawn.caption)
 
     def test_bars_of_several_texts_are_intervals_over_texts(self):

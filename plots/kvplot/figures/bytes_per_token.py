@@ -10,6 +10,7 @@ from kvplot import style
 from kvplot.curves import labelled_lines
 from kvplot.figure import Figure, facts
 from kvplot.figures.cache_size import GIB, PER_TOKEN, WEIGHTS
+from kvplot.figures.settings import in_words
 from kvplot.results import Results, ResultsError, mean_over_units, with_params
 
 NEEDS = ("results",)
@@ -103,16 +104,27 @@ def draw(inputs: Namespace) -> Figure:
         _tokens(axis, tokens)
     if len(steps):
         _steps(axes[0][2], steps, table, handles)
-    style.legend_above(axes[0][0], handles)
+    style.legend_above(axes[0][0], handles, in_words)
     return Figure(
         "bytes_per_token",
         figure,
         pandas.concat([table.assign(panel="cache"), steps.assign(panel="step")]),
-        "Bytes of keys, values and what else a method stores or looks through that one decoded "
-        "token reads of a KV head, mean over all decoded tokens, as many as the prompt has; first "
-        f"in KiB, then how many times fewer than the exact cache. {_said(table, steps)}"
-        f"{facts(results)}",
+        "A cache of a fixed size saves more, the longer the text; one that is a fraction of the "
+        "prompt saves a constant factor. Bytes of keys, values and what else a method stores or "
+        "looks through that one decoded token reads of a KV head, mean over all decoded tokens, "
+        "as many as the prompt has; first "
+        f"in KiB, then how many times fewer than the exact cache. {_budgets(table)}"
+        f"{_said(table, steps)}{facts(results)}",
     )
+
+
+def _budgets(table: pandas.DataFrame) -> str:
+    """Budgets of the labels, as the sweep gives them, for the caption."""
+    if "params.budget" not in table:
+        return ""
+    budgets = table[["label", "params.budget"]].dropna().drop_duplicates("label")
+    told = ", ".join(f"{in_words(label)} {budget}" for label, budget in budgets.to_numpy().tolist())
+    return f"Budgets in tokens, or below 1 as a fraction of the prompt: {told}. " if told else ""
 
 
 def _tokens(axis: Axes, tokens: list[float]) -> None:

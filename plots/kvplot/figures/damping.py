@@ -3,6 +3,7 @@
 from argparse import Namespace
 
 import numpy
+import pandas
 
 from kvplot import style
 from kvplot.curves import NAMES, bars, by_layer, line, words
@@ -12,6 +13,17 @@ from kvplot.statistics import standard_error
 NEEDS = ("results",)
 BY = ("layer",)
 METRIC = "errors.relative_l2.mean"
+
+
+def _worse(damped: pandas.DataFrame) -> str:
+    """The settings in which damping old scores costs most over none, for the caption."""
+    old = damped[damped["params.damping_form"] == "old"]
+    errors = old.pivot_table(index="layer", columns="params.damping", values=METRIC)
+    if 1.0 not in errors or errors.shape[1] < 2:
+        return ""
+    over = errors.drop(columns=1.0).div(errors[1.0], axis=0).stack()
+    layer, alpha = over.idxmax()
+    return f", but at alpha {alpha:g} it rises in layer {layer}" if over.max() > 1.0 else ""
 
 
 def draw(inputs: Namespace) -> Figure:
@@ -61,7 +73,9 @@ def draw(inputs: Namespace) -> Figure:
         "damping",
         figure,
         damped,
-        f"{words(METRIC)}, against the damping factor; Keyformer's rule without noise at tau 1, "
+        f"Where old scores are damped the error falls in most layers{_worse(damped)}. "
+        f"{words(METRIC)}, against the damping factor, in uneven steps; Keyformer's rule without "
+        "noise at tau 1, "
         f"budget {budgets} of the prompt; {bars(damped, METRIC) + '; ' if over_seeds else ''}full "
         "attention has error 0. "
         f"Largest difference within the second form: {spread:.1g}. {facts(results, by=['layer'])}",

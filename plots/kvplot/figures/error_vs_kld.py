@@ -14,7 +14,7 @@ from kvplot import style
 from kvplot.curves import NAMES, cut, labelled_lines, words
 from kvplot.figure import Figure
 from kvplot.loop import Loop
-from kvplot.results import POINT, ResultsError
+from kvplot.results import POINT, ResultsError, did_you_mean
 
 NEEDS = ("loop",)
 KL = "kl.mean"
@@ -24,6 +24,9 @@ ROUNDING = 1e-9
 
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--metric", default="errors.relative_l2.mean", help="path of the error")
+    parser.add_argument(
+        "--only", nargs="+", metavar="LABEL", help="draw these methods (default: all)"
+    )
     parser.add_argument("--texts", nargs="+", metavar="NAME", help="draw these (default: all)")
 
 
@@ -39,6 +42,18 @@ def means(loop: Loop, metric: str) -> pandas.DataFrame:
     numbers = whole[columns].apply(pandas.to_numeric, errors="coerce")
     table = whole[["sequence", *POINT]].join(numbers)
     return table.groupby(["sequence", *POINT], sort=False)[columns].mean().reset_index()
+
+
+def of_labels(table: pandas.DataFrame, only: list[str] | None) -> pandas.DataFrame:
+    """The settings of these labels, all where none are given."""
+    labels = list(dict.fromkeys(table["label"]))
+    for label in only or []:
+        if label not in labels:
+            raise ResultsError(
+                f"--only: no method {label}{did_you_mean(label, labels)}; there are "
+                f"{', '.join(labels)}"
+            )
+    return table[table["label"].isin(only)] if only else table
 
 
 def chosen(loop: Loop, texts: list[str], names: list[str] | None) -> list[str]:
@@ -65,6 +80,7 @@ def draw(inputs: Namespace) -> Figure:
     texts = chosen(loop, list(dict.fromkeys(drawn["sequence"])), inputs.texts)
     drawn = drawn[drawn["sequence"].isin(texts)]
     table = table[table["sequence"].isin(texts)]
+    ranked, drawn = drawn, of_labels(drawn, inputs.only)
     figure, axes = style.panels(1, len(texts), 3.2, sharey=True)
     handles: dict[str, Any] = {}
     for axis, text in zip(axes[0], texts):
@@ -80,20 +96,22 @@ def draw(inputs: Namespace) -> Figure:
             axis.set_title(style.shortened(text))
     style.outer_labels(axes, NAMES.get(metric, metric), "KL divergence of next tokens, nats")
     style.legend_right(axes[0][-1], dict(sorted(handles.items())), style.shortened)
-    ranks = drawn.groupby("sequence", sort=False)[[metric, KL]].apply(
+    ranks = ranked.groupby("sequence", sort=False)[[metric, KL]].apply(
         lambda own: own[metric].corr(own[KL], method="spearman")
     )
     told = ", ".join(f"{rho:.2f} ({text})" for text, rho in ranks.items() if rho == rho)
-    counts = drawn.groupby("sequence").size()
+    counts = ranked.groupby("sequence").size()
     return Figure(
         "error_vs_kld",
         figure,
         table.sort_values(["sequence", "label", "memory.fraction"]),
-        "Mean KL divergence, in nats, of next-token distributions over a compressed cache from "
+        "A larger attention error mostly comes with a larger divergence of the model: mean KL "
+        "divergence, in nats, of next-token distributions over a compressed cache from "
         f"those over the full one, against: {words(metric)[:1].lower()}{words(metric)[1:]}, "
         "averaged over layers and KV heads. Lines join the settings of a method by memory; bars: "
         "standard error of the mean over decoded rows, from blocks of consecutive ones"
         f"{cut(drawn[KL], drawn['kl.se'])}. "
-        f"Spearman's rank correlation over {counts.min()} settings: {told or 'undefined'}. "
+        f"Spearman's rank correlation over {counts.min()} settings"
+        f"{' of all methods' if inputs.only else ''}: {told or 'undefined'}. "
         f"{loop.facts(texts)}",
     )

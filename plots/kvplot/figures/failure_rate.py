@@ -94,7 +94,7 @@ def draw(inputs: Namespace) -> Figure:
     models = results.models()
     several = streams["dump"].nunique() > 1
     names = {
-        dump: textwrap.fill(str(models.get(dump, dump)).split("-")[0], 20) + "\n" if several else ""
+        dump: f"{str(models.get(dump, dump)).split('-')[0]}, " if several else ""
         for dump in streams["dump"]
     }
     figure, axes = style.panels(1, len(streams), 2.9, sharey=True)
@@ -106,7 +106,7 @@ def draw(inputs: Namespace) -> Figure:
         for point, colour in zip(points, style.ordered(len(points))):
             here = stream[stream["point"] == point]
             slots = given[given["point"] == point]["params.s"].iloc[0]
-            axis.plot(here["epsilon"], here["rate"], color=colour, label=f"s {slots:g}")
+            axis.plot(here["epsilon"], here["rate"], color=colour, label=f"{slots:g} samples")
             bars = here.iloc[4::10]
             axis.errorbar(
                 bars["epsilon"],
@@ -122,8 +122,8 @@ def draw(inputs: Namespace) -> Figure:
                 (kept["dump"] == dump) & (kept["layer"] == layer) & (kept["kv_head"] == head)
             ]
             for vacuous, face, size, words in (
-                (True, "white", 6, "as proved: vacuous"),
-                (False, "black", 3, "as proved"),
+                (True, "white", 6, "sizes as proved: vacuous"),
+                (False, "black", 3, "sizes as proved"),
             ):
                 part = here[here["vacuous"] == vacuous]
                 if len(part):
@@ -147,7 +147,7 @@ def draw(inputs: Namespace) -> Figure:
                 axis.axvline(
                     value, color="black", linewidth=0.8, linestyle=dashes, label=words, zorder=0
                 )
-        axis.set_title(f"{names[dump]}{style.unit(layer, head)}", fontsize=7)
+        axis.set_title(textwrap.fill(f"{names[dump]}layer {layer}", 22), fontsize=7)
     style.outer_labels(axes, r"$\varepsilon$", r"seeds with $\hat\varepsilon > \varepsilon$")
     handles: dict[str, Any] = {}
     for axis in axes[0]:
@@ -170,8 +170,10 @@ def draw(inputs: Namespace) -> Figure:
         "failure_rate",
         figure,
         shown,
-        "Share of seeds whose error at the last row, in the norm of SubGen's Theorem 1, is above "
-        f"epsilon, one row per stream (t {t}, s slots); bars: 95 % Clopper-Pearson intervals; "
+        "Fewer samples miss a given epsilon more often: share of seeds whose error at the last "
+        "row, in the norm of SubGen's Theorem 1, is above epsilon. A panel per stream, a line per "
+        f"number of samples; t {t}. Bars: 95 % Clopper-Pearson intervals, at every tenth "
+        "of the epsilons that a curve is computed for; "
         f"dotted: the promised 0.01; {lines}Vacuous: nothing is promised, since sizes were "
         "capped, or no less is kept than in the exact cache, or the answer 0 or the mean of the "
         "values keeps the promise too. "

@@ -14,7 +14,7 @@ from kvplot import style
 from kvplot.curves import words
 from kvplot.faults import RequestError, few
 from kvplot.figure import Figure, always_kept, facts
-from kvplot.figures.settings import names
+from kvplot.figures.settings import in_words, names
 from kvplot.results import (
     PARTS,
     POINT,
@@ -33,6 +33,7 @@ COSTS = {"memory": MEMORY, "traffic": "traffic.fraction"}
 # Words for the cost that two settings have in common.
 SAME = {"memory": "at the same memory", "traffic": "where a row reads as many bytes"}
 MOST = 60
+NEAR = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # costs that group the rows
 UNIFORM = "uniform"
 
 
@@ -128,7 +129,8 @@ def draw(inputs: Namespace) -> Figure:
     means["setting"] = names(means)
     for end in ("mean", "low", "high"):
         means[f"ratio_{end}"] = 2.0 ** means[end]
-    means = means.sort_values("mean").reset_index(drop=True)
+    means["near"] = means[cost].map(lambda held: min(NEAR, key=lambda at: abs(at - held)))
+    means = means.sort_values(["near", "mean"]).reset_index(drop=True)
     if len(means) > MOST:
         raise ResultsError(f"{results.path}: {len(means)} settings are too many for one figure")
     others = results.ok[results.ok["label"] != against]
@@ -168,17 +170,20 @@ def draw(inputs: Namespace) -> Figure:
     style.plain_log(axis.xaxis)
     axis.set_yticks(
         range(len(means)),
-        [f"{name} ({part:.2f})" for name, part in zip(means["setting"], means[cost])],
+        [f"{in_words(name)} ({part:.2f})" for name, part in zip(means["setting"], means[cost])],
         fontsize=7,
     )
+    for place in means.index[means["near"].diff().fillna(0.0) > 0]:
+        axis.axhline(place - 0.5, color="0.6", linewidth=0.7)
     axis.set_ylim(len(means) - 0.5, -0.5)
     axis.set_xlabel(f"error / error of {against} {same}")
     return Figure(
         "forest",
         figure,
-        means.merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
-        f"{words(METRIC)}, over that of {named} {same} (in brackets), paired "
-        f"by unit; ticks: units; line: 95 % interval of the geometric mean, {over(means)}. "
-        f"Left of 1 is better. {facts(results)}{always_kept(results.ok)}"
+        means.drop(columns="near").merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
+        f"Left of 1 is better than {named} {same} (in brackets): {words(METRIC).lower()}, over "
+        f"its error, paired by unit. Ticks: units; line: 95 % interval of the geometric mean, "
+        f"{over(means)}. Rows are grouped by the nearest tenth of the {inputs.cost}. "
+        f"{facts(results)}{always_kept(results.ok)}"
         f"{undrawn(others, means, outside, METRIC)}",
     )

@@ -52,6 +52,8 @@ def draw(inputs: Namespace) -> Figure:
     figure, axes = style.panels(2, len(layers), 4.2, sharex=True, sharey="row")
     handles: dict[str, Any] = {}
     looks = style.variants(table)
+    step = (table["at"].max() - table["at"].min()) / 60
+    offsets = {label: step * (1 + place) for place, label in enumerate(looks)}
     shown = table["algorithm"].unique()
     for row, column in zip(axes, ("relative_l2", "ratio")):
         for axis, layer in zip(row, layers):
@@ -61,13 +63,13 @@ def draw(inputs: Namespace) -> Figure:
                 colour, marker = style.look(algorithm, shown)
                 logs = numpy.log(series.set_index("at")[column]).groupby(level="at")
                 middle = numpy.exp(logs.mean())
-                axis.fill_between(
-                    middle.index,
-                    numpy.exp(logs.min()),
-                    numpy.exp(logs.max()),
+                last = middle.index[-1]
+                axis.vlines(
+                    last + offsets[label],
+                    numpy.exp(logs.min())[last],
+                    numpy.exp(logs.max())[last],
                     color=colour,
-                    alpha=0.13,
-                    linewidth=0,
+                    linewidth=0.9,
                 )
                 (handles[label],) = axis.plot(
                     middle.index,
@@ -97,9 +99,11 @@ def draw(inputs: Namespace) -> Figure:
         "position",
         figure,
         table,
-        f"Relative error of the attention output in {inputs.parts} equal parts of the stream, mean "
-        "over scored rows, query heads and seeds, and over that of the same head's first part "
-        "(dotted: 1). Line: geometric mean over KV heads, band: all of them. Memory as a part of "
-        f"the exact cache's: {held}. {facts(results, by=['layer'])}"
+        "How the error changes along the stream: relative error of the attention output in "
+        f"{inputs.parts} equal parts of it, mean over scored rows, query heads and seeds, and over "
+        "that of the same head's first part (dotted: 1). Line: geometric mean over KV heads; "
+        "upright lines: the range of all heads in the last part. Memories differ, so that only the "
+        f"lower row compares methods; as a fraction of the exact cache: {held}. "
+        f"{facts(results, by=['layer'])}"
         f"{undrawn(results.ok, table, 'the reference')}",
     )

@@ -2,7 +2,7 @@
 
 Spearman's rank correlation of each metric with the KL divergence of next tokens: over all settings
 of a text, and among settings of one budget (the mean over budgets). Texts are the units; the table
-has the difference to the mean relative error, paired by text, too.
+also has every budget alone, and the difference to the mean relative error, paired by text.
 """
 
 import json
@@ -13,9 +13,9 @@ import pandas
 
 from kvplot import style
 from kvplot.figure import Figure
-from kvplot.figures.error_vs_kld import KL, ROUNDING, means
+from kvplot.figures.error_vs_kld import KL, ROUNDING, means, of_labels
 from kvplot.loop import Loop
-from kvplot.results import ResultsError, did_you_mean
+from kvplot.results import ResultsError
 from kvplot.statistics import mean_interval
 
 NEEDS = ("loop",)
@@ -33,6 +33,7 @@ METRICS = (
     ("errors.kl_divergence.mean", "KL divergence of rows", 1),
     ("outputs.relative_output_l2.mean", r"relative error after $W_O$", 1),
     ("outputs.residual_ratio.mean", r"error after $W_O$ over the stream", 1),
+    ("outputs.residual_ratio.p99", r"the same, 99th percentile", 1),
     ("mass.kept.mean", "attention mass that is not kept", -1),
     ("memory.fraction", "memory that is not held", -1),
 )
@@ -52,18 +53,6 @@ def add_options(parser: ArgumentParser) -> None:
         metavar="F",
         help="of settings whose budget asks for these parts of the memory alone (default: all)",
     )
-
-
-def of_labels(table: pandas.DataFrame, only: list[str] | None) -> pandas.DataFrame:
-    """The settings of these labels, all where none are given."""
-    labels = list(dict.fromkeys(table["label"]))
-    for label in only or []:
-        if label not in labels:
-            raise ResultsError(
-                f"--only: no method {label}{did_you_mean(label, labels)}; there are "
-                f"{', '.join(labels)}"
-            )
-    return table[table["label"].isin(only)] if only else table
 
 
 def of_memories(table: pandas.DataFrame, memories: list[float] | None) -> pandas.DataFrame:
@@ -110,10 +99,15 @@ def by_text(
     for text, own in table.groupby("sequence", sort=False):
         for metric, _, sign in known:
             signed = own.assign(**{metric: sign * own[metric]})
-            within = [rank_correlation(group, metric) for _, group in signed.groupby("budget")]
+            within = {
+                f"budget {budget}": rank_correlation(group, metric)
+                for budget, group in signed.groupby("budget")
+            }
+            finite = [rho for rho in within.values() if numpy.isfinite(rho)]
             for over, rho in (
                 ("all", rank_correlation(signed, metric)),
-                ("budget", numpy.nanmean(within) if numpy.isfinite(within).any() else numpy.nan),
+                ("budget", numpy.mean(finite) if finite else numpy.nan),
+                *within.items(),
             ):
                 rows.append({"over": over, "metric": metric, "sequence": text, "rho": rho})
     found = pandas.DataFrame(rows, columns=["over", "metric", "sequence", "rho"]).dropna()

@@ -104,16 +104,24 @@ def draw(inputs: Namespace) -> Figure:
     else:
         figure, axes = style.panels(1, 2, 2.5)
         axes = axes.T
-    looks = style.variants(table)
+    looks, colours = style.variants(table), style.label_colours(table)
     handles: dict[str, Any] = {}
     for place, level in enumerate(levels):
         top, bottom = axes[:, place]
         top.set_title(f"T {level:g}")
         for label, own in table[table["params.T"] == level].groupby("label", sort=False):
-            _lines(top, bottom, own, looks[str(label)], handles)
+            shift = 1.0 + 0.05 * (list(looks).index(str(label)) - (len(looks) - 1) / 2)
+            _lines(
+                top,
+                bottom,
+                own.assign(**{"params.tokens": own["params.tokens"] * shift}),
+                looks[str(label)],
+                colours[str(label)],
+                handles,
+            )
         guide = [(n / tokens[0]) ** -0.5 for n in tokens]
         handles["slope -1/2"] = bottom.plot(tokens, guide, "k:", linewidth=0.8)[0]
-        bottom.axhline(1.0, color=style.look(REFERENCE)[0], linewidth=0.9)
+        bottom.axhline(1.0, color=colours[REFERENCE], linewidth=0.9)
         for axis in (top, bottom):
             axis.set_xscale("log", base=2)
             axis.set_yscale("log")
@@ -130,9 +138,10 @@ def draw(inputs: Namespace) -> Figure:
         "scaling",
         figure,
         pandas.concat([table.assign(panel="means"), fitted], ignore_index=True),
-        f"{words(metric)} and seeds, over the number of tokens, and divided by that of "
-        "uniform sampling at the same T, paired by unit: geometric means over units, with "
-        f"95 % intervals, {over(table)}. {_said(fitted)} "
+        "A ratio that is level over the number of tokens means the same rate as uniform sampling, "
+        f"and one with the dotted slope a faster one: {words(metric).lower()} and seeds, divided "
+        "by that of uniform sampling at the same T, paired by unit: geometric means over units, "
+        f"with 95 % intervals, {over(table)}. {_said(fitted)} "
         f"{facts(results)}{undrawn(results.ok, units, f'no {REFERENCE} with this T')}",
     )
 
@@ -142,11 +151,12 @@ def _lines(
     bottom: Axes,
     own: pandas.DataFrame,
     look: tuple[style.Dashes, bool],
+    colour: style.Colour,
     handles: dict[str, Any],
 ) -> None:
     """Error and ratio of one label."""
     label = own["label"].iloc[0]
-    colour, marker = style.look(own["algorithm"].iloc[0])
+    _, marker = style.look(own["algorithm"].iloc[0])
     dashes, filled = look
     for axis, y in ((top, "error"), (bottom, RATIO)):
         if y == "error" or label != REFERENCE:

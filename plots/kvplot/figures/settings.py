@@ -6,7 +6,7 @@ disagrees.
 """
 
 import json
-import textwrap
+import re
 from argparse import ArgumentParser, Namespace
 
 import pandas
@@ -16,7 +16,7 @@ from kvplot import style
 from kvplot.curves import NAMES, WORDS, words
 from kvplot.faults import RequestError, few
 from kvplot.figure import Figure, always_kept, facts
-from kvplot.results import POINT, UNIT, Results, ResultsError, did_you_mean, undrawn
+from kvplot.results import FLOAT, POINT, UNIT, Results, ResultsError, did_you_mean, undrawn
 from kvplot.statistics import ENDS, geometric_means, over, summarised
 
 NEEDS = ("results",)
@@ -63,6 +63,27 @@ def names(table: pandas.DataFrame) -> list[str]:
         words = ", ".join(f"{name} {_number(own[name])}" for name in differ)
         out.append(f"{label}: {words}" if words else label)
     return out
+
+
+def in_words(name: str) -> str:
+    """A setting's name as a label of an axis: "all tokens in q8_0", "snapkv in kivi 4 bits, 0.2 of
+    the memory", "keys in int 2 bits"."""
+    base, *more = name.split(": ", 1)
+    parts = re.fullmatch(r"(.+) \| K (.+) V (.+)", base)
+    if parts:
+        method, keys, values = parts.groups()
+        kept = "" if method == "exact" else f" of {method}"
+        if keys == values:
+            base = f"{'all tokens' if method == 'exact' else method} in {keys}"
+        elif values == FLOAT:
+            base = f"keys{kept} in {keys}"
+        elif keys == FLOAT:
+            base = f"values{kept} in {values}"
+        else:
+            base = f"keys{kept} in {keys}, values in {values}"
+        base = re.sub(r"\bbits=(\d+)", r"\1 bits", base).replace("=", " ")
+    more = [re.sub(r"budget memory ([\d.]+)", r"\1 of the memory", each) for each in more]
+    return ", ".join([base, *more])
 
 
 def _number(value: object) -> str:
@@ -112,14 +133,20 @@ def draw(inputs: Namespace) -> Figure:
     if len(table) > MOST:
         raise ResultsError(f"{results.path}: {len(table)} settings are too many for one figure")
     table = table.assign(setting=names(table)).reset_index(drop=True)
-    figure, axes = style.panels(1, 2, 0.9 + 0.16 * len(table), sharey=True, width_ratios=(2, 1))
-    error, beside = axes[0]
-    known = table[table["groups"] > 1]
-    said = "per setting" + (f"; lines: 95 % intervals, {over(known)}." if len(known) else ".")
-    _line(error, table, ("error", "low", "high"))
-    error.set_yticks(range(len(table)), table["setting"], fontsize=7)
-    error.invert_yaxis()
-    error.set_xlabel("relative error" if style.narrow() else NAMES[METRIC])
+    height = 0.9 + 0.16 * len(table)
+    if inputs.against:
+        figure, axes = style.panels(1, 1, height)
+        error = beside = axes[0][0]
+        said = "per setting, as numbers on the left (error; memory)."
+    else:
+        figure, axes = style.panels(1, 2, height, sharey=True, width_ratios=(2, 1))
+        error, beside = axes[0]
+        known = table[table["groups"] > 1]
+        said = "per setting" + (f"; lines: 95 % intervals, {over(known)}." if len(known) else ".")
+        _line(error, table, ("error", "low", "high"))
+        error.set_xlabel("relative error" if style.narrow() else NAMES[METRIC])
+    error.set_yticks(range(len(table)), list(map(in_words, table["setting"])), fontsize=7)
+    error.set_ylim(len(table) - 0.5, -0.5)
     if inputs.against:
         pairs, ratios = paired(results, table, inputs.against)
         table = table.drop(columns=["over", "groups"])
@@ -138,15 +165,16 @@ def draw(inputs: Namespace) -> Figure:
                     fontsize=6.5,
                 )
         beside.axvline(1.0, color="black", linewidth=0.7, linestyle=":")
-        beside.set_xlabel(textwrap.fill(f"error / {inputs.against}", 20))
+        beside.set_xlabel(f"error / {in_words(inputs.against)}")
         said += (
-            f" Right: over the error of {inputs.against}, where there are several of the one "
+            f" Drawn: over the error of {inputs.against}, where there are several of the one "
             f"nearest in memory, paired by unit: geometric mean, 95 % interval ({over(pairs)}), "
-            f"units (ticks), and in how many of them it is smaller.{_unequal(pairs)}"
+            f"units (ticks), and on the right in how many of them it is smaller.{_unequal(pairs)}"
         )
+        told = zip(table["setting"], table["error"], table["memory"])
         error.set_yticks(
             range(len(table)),
-            [f"{name} ({held:.2f})" for name, held in zip(table["setting"], table["memory"])],
+            [f"{in_words(name)} ({error:.3f}; {held:.2f})" for name, error, held in told],
         )
     else:
         for place, (algorithm, held) in enumerate(zip(table["algorithm"], table["memory"])):
@@ -156,8 +184,7 @@ def draw(inputs: Namespace) -> Figure:
         "settings",
         figure,
         table,
-        f"{words(METRIC)}, seeds and units, and {WORDS[MEMORY]}"
-        f"{' (in brackets)' if inputs.against else ''}, {said} {facts(results)}"
+        f"{words(METRIC)}, seeds and units, and {WORDS[MEMORY]}, {said} {facts(results)}"
         f"{always_kept(results.ok)}{undrawn(summary(results), table, 'no error', 'error')}",
     )
 

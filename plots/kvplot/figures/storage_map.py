@@ -5,6 +5,7 @@ colour. A line steps, of one storage, along the least error for at most that mem
 method; the grey line is the least error of all.
 """
 
+import textwrap
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
@@ -12,7 +13,7 @@ import pandas
 from matplotlib.axes import Axes
 
 from kvplot import storages, style
-from kvplot.curves import NAMES, WORDS, frontier, words
+from kvplot.curves import NAMES, WORDS, frontier, labelled_lines, words
 from kvplot.figure import Figure, facts
 from kvplot.figures.error_vs_memory import ROUNDING
 from kvplot.results import Results, ResultsError, mean_over_units, undrawn
@@ -26,8 +27,10 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--metric", default="errors.relative_l2.mean", help="path of the error")
     parser.add_argument(
         "--panels",
-        choices=["layer"],
-        help="one panel per layer instead of the mean over all units; files storage_map_by_layer",
+        choices=["layer", "storage"],
+        help="one panel per layer instead of the mean over all units, in files "
+        "storage_map_by_layer; or one panel per storage with a line per method, at most "
+        f"{style.MOST_PANELS} storages",
     )
 
 
@@ -42,13 +45,15 @@ def draw(inputs: Namespace) -> Figure:
     results: Results = inputs.results
     metric = inputs.metric
     results.need(metric)
-    by = [inputs.panels] if inputs.panels else []
+    by = [inputs.panels] if inputs.panels == "layer" else []
     points = mean_over_units(results.frame, [metric, MEMORY], by)
     labels = storages.of_labels(results.ok)
     points["storage"] = [labels[label][1] for label in points["label"]]
     drawn = points[points[metric] >= ROUNDING]
     if drawn["storage"].nunique() < 2:
         raise ResultsError(f"{results.path}: no two storages have an error above {ROUNDING:g}")
+    if inputs.panels == "storage":
+        return _by_storage(results, metric, points, drawn, labels)
     kinds = storages.Drawn(drawn["storage"])
     methods = storages.methods(labels, drawn)
     looks = {label: style.look(name, set(methods.values())) for label, name in methods.items()}
@@ -76,6 +81,44 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         points.sort_values([*by, "storage", "label", MEMORY]),
         text,
+    )
+
+
+def _by_storage(
+    results: Results,
+    metric: str,
+    points: pandas.DataFrame,
+    drawn: pandas.DataFrame,
+    labels: dict[str, tuple[str, str]],
+) -> Figure:
+    """A panel per storage; a line per method, the same in all panels, over the least error of all
+    storages and methods."""
+    names = sorted(drawn["storage"].unique(), key=lambda name: (name != storages.FLOAT, name))
+    drawn = drawn.assign(label=[labels[label][0] for label in drawn["label"]])
+    figure, axes = style.panels(1, len(names), 2.6, sharex=True, sharey=True)
+    handles: dict[str, Any] = {}
+    for axis, storage in zip(axes[0], names):
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        _steps(axis, drawn, metric, color="0.8", linewidth=4.0, zorder=0)
+        own = drawn[drawn["storage"] == storage].assign(bars=0.0)
+        labelled_lines(axis, own, MEMORY, metric, handles, drawn, error="bars")
+        axis.set_title("16 bits" if storage == storages.FLOAT else textwrap.fill(storage, 16))
+        style.plain_log(axis.xaxis)
+        style.plain_log(axis.yaxis)
+    handles["least of all panels"] = style.pyplot.Line2D([], [], color="0.8", linewidth=4.0)
+    style.outer_labels(axes, NAMES[MEMORY], NAMES.get(metric, metric))
+    style.legend_above(axes[0][0], handles)
+    return Figure(
+        "storage_map_by_storage",
+        figure,
+        points.sort_values(["storage", "label", MEMORY]),
+        "Where a line touches the grey one, nothing here has a lower error for as many bytes. "
+        f"{words(metric)}, against {WORDS[MEMORY]}, which counts the bytes of the encoding: a "
+        "panel per storage, a line per method. "
+        + _shared(results.ok, labels)
+        + facts(results)
+        + undrawn(results.ok, drawn, "", metric),
     )
 
 
