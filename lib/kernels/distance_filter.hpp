@@ -9,10 +9,10 @@
 
 namespace kvbench {
 
-// What makes a band narrow: points less their mean, times a power of two that takes all numbers
-// into [-1, 1].
+// Shift and scale that make a band narrow: points less their mean, times a power of two that takes
+// all numbers into [-1, 1].
 struct FilterScale {
-  // Of rows [first, rows) of `points` [rows, d].
+  // Scale of rows [first, rows) of `points` [rows, d].
   FilterScale(ConstMatrix points, Index first);
 
   // False if numbers are so large or so small that single precision decides nothing.

@@ -92,7 +92,7 @@ class HostRows final : public ResidentRows {
               std::vector<AnswerMasses>& masses) const override;
 
  private:
-  // What one call needs besides its results.
+  // Scratch memory of one call.
   struct Scratch {
     WeightTable table;
     std::vector<Index> places;

@@ -102,8 +102,8 @@ class Tridiagonal {
 
   double& at(Index i, Index j) { return a_[static_cast<std::size_t>(i * stride_ + j)]; }
 
-  // Makes column k zero below k + 1. What it changes of the columns after it waits for the next
-  // step, which reads them anyway.
+  // Makes column k zero below k + 1. Its changes to later columns wait for the next step, which
+  // reads them anyway.
   void reflect(Index k) {
     if (last_) update_column(k);
     diagonal_.push_back(at(k, k));

@@ -41,7 +41,8 @@ class NearerFilter {
   void find_nearer(Index tile, const double* known, std::vector<Pair>& pairs) const;
 
  private:
-  // Of a tile's points: scores that are too small to matter, and what a larger one takes off.
+  // Limits of a tile's points: the least score that matters, which rises to the best score less the
+  // band.
   struct Limits {
     alignas(64) float least[kWidth];
     alignas(64) float band[kWidth];

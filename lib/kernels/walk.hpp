@@ -1,4 +1,4 @@
-// What self-balancing walks (Alweiss, Liu and Sawhney) with an exponential kernel are made of: the
+// Parts of self-balancing walks (Alweiss, Liu and Sawhney) with an exponential kernel: the
 // mechanism of SoftmaxBalance and of BalanceKV as evaluated.
 #pragma once
 
@@ -45,7 +45,7 @@ struct Gathered {
   Gathered& operator=(Gathered&&) = default;
 };
 
-// What one walk goes over.
+// Tokens of one walk.
 struct WalkTokens {
   WalkKernel kernel;
   Gathered keys;    // [m, d]

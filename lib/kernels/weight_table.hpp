@@ -1,5 +1,5 @@
-// What the tokens of some questions weigh, laid out for questions that are answered together: most
-// tokens weigh the same for all of them.
+// Token weights of some questions, laid out for questions that are answered together: most tokens
+// weigh the same for all of them.
 #pragma once
 
 #include <cstdint>
