@@ -44,7 +44,7 @@ class Estimator {
   void flush(const std::function<void(const Answer&)>& visit);
 
  private:
-  // What the query head reads, as the sketch is now.
+  // Weights that the query head reads, as the sketch is now.
   const WeightsByToken& weights_of(int head);
 
   struct Ticket {
