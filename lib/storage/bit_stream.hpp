@@ -99,7 +99,7 @@ enum class SignBit { kAboveZero, kNotBelowZero };
 
 namespace bit_stream_detail {
 
-// Of eight numbers, the first in the lowest bit.
+// Signs of eight numbers, the first in the lowest bit.
 template <SignBit kBit>
 unsigned eight_signs(const double* x) {
 #if defined(__AVX512F__)

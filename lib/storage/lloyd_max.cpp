@@ -44,7 +44,7 @@ void add_parts(const EvenDensity& density, double low, double high, int parts, M
   for (int i = 0; i < parts; ++i) add_panel(density, low + i * step, low + (i + 1) * step, sums);
 }
 
-// Of [low, high]; where that ends with the density, panels become finer towards the end.
+// Moments of [low, high]; where that ends with the density, panels become finer towards the end.
 Moments moments(const EvenDensity& density, double low, double high) {
   Moments out;
   if (high < density.high) {
@@ -61,7 +61,7 @@ Moments moments(const EvenDensity& density, double low, double high) {
   return out;
 }
 
-// Of the points above 0 the borders: 0, middles, the end.
+// Borders of the points above 0: 0, middles, the end.
 std::vector<double> borders(const std::vector<double>& points, double end) {
   std::vector<double> out = {0.0};
   for (std::size_t i = 1; i < points.size(); ++i) out.push_back(0.5 * (points[i - 1] + points[i]));
@@ -77,7 +77,8 @@ void lloyd_step(const EvenDensity& density, std::vector<double>& points) {
   }
 }
 
-// Of F_i = first moment - point mass of cell i, whose derivatives are a tridiagonal matrix.
+// Newton step for F_i = first moment - point mass of cell i, whose derivatives are a tridiagonal
+// matrix.
 void newton_step(const EvenDensity& density, std::vector<double>& points) {
   const std::size_t n = points.size();
   const std::vector<double> at = borders(points, density.high);
@@ -107,7 +108,7 @@ void newton_step(const EvenDensity& density, std::vector<double>& points) {
 
 std::vector<double> lloyd_max_points(const EvenDensity& density, int bits) {
   const int half = 1 << (bits - 1);
-  // Of the points above 0.
+  // Points above 0.
   std::vector<double> points;
   const double reach = std::min(density.high, 3.0);
   for (int i = 0; i < half; ++i) points.push_back(reach * (i + 0.5) / half);

@@ -25,7 +25,7 @@ class HeldTensor {
   // The held tokens, ascending, at an answer. `appended`: those of the last call come first, and
   // all others behind them.
   void hold(const std::vector<std::int32_t>& tokens, bool appended);
-  // Of the held tokens, those that are written; the first written_first() of them are.
+  // Number of held tokens that are written; the first written_first() of them are.
   Index written_held() const;
   Index written_first() const { return first_; }
   bool is_written(Index token) const {
@@ -36,7 +36,7 @@ class HeldTensor {
   const double* row(Index token) const {
     return is_written(token) ? decoded_row(token) : tensor_.original.row(token);
   }
-  // Of a written token.
+  // Decoded vector of a written token.
   const double* decoded_row(Index token) const { return decoded().row(token); }
   // [n, width] by token; rows of tokens that are not written have no meaning.
   ConstMatrix decoded() const;

@@ -42,7 +42,7 @@ struct Range {
   double high;
 };
 
-// Of two zeros of different sign the first.
+// Range of the numbers; the first of two zeros of different sign counts.
 Range range_of(const double* x, Index count) {
   Range all{x[0], x[0]};
   Index i = 0;
