@@ -71,7 +71,7 @@ class Journal : public CellRecords {
   // values that are lost. Throws IoError if it cannot be opened.
   void sync_before(const std::string& path);
 
-  // Of every run that added to the journal, this one included once it has.
+  // Provenance of every run that added to the journal, this one included once it has.
   const std::vector<Json>& provenance() const override { return provenance_; }
   bool is_anonymous() const override { return is_anonymous_; }
   // Cells of the plan found when the journal was opened, cells that it holds of other plans, and

@@ -17,7 +17,7 @@
 namespace kvbench {
 namespace {
 
-// What of a record must not depend on who computed it.
+// The part of a record that must not depend on who computed it.
 Json deterministic(Json record) {
   for (const char* key : {"timing", "repro", "label"}) record.erase(key);
   return record;

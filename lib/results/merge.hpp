@@ -32,7 +32,8 @@ class MergedJournals : public CellRecords {
   const std::vector<std::string>& absent() const { return absent_; }
   // The folders that have a journal, as given.
   std::vector<std::string> folders() const;
-  // Of the plan, from the --shard of the journals' runs; 0 if they had none, or not the same.
+  // Shards of the plan, from the --shard of the journals' runs; 0 if they had none, or not the
+  // same.
   int shards() const { return shards_; }
   // Index into folders() of the journal that holds a cell whose state is not kMissing.
   std::size_t folder_of(std::size_t cell) const { return cells_[cell].journal; }

@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kWanted = "name a results.json";
 
-// What a results file has below its root.
+// Members of a results file's root.
 enum class Member {
   kCells,
   kLayers,
@@ -85,7 +85,7 @@ class Reader : public nlohmann::json_sax<Json> {
     return std::move(root_);
   }
 
-  // What the parser calls for the parts of the text.
+  // Functions that the parser calls for the parts of the text.
   bool null() override { return add(nullptr); }
   bool boolean(bool value) override { return add(value); }
   bool number_integer(number_integer_t value) override { return add(value); }
@@ -187,7 +187,7 @@ class Reader : public nlohmann::json_sax<Json> {
     if (is_readable_) (*taker())(std::move(element_));
   }
 
-  // What an element of the member goes to; null for members that are kept.
+  // Function that takes an element of the member; null for members that are kept.
   const std::function<void(Json&&)>* taker() const {
     switch (member_) {
       case Member::kCells:
@@ -203,8 +203,8 @@ class Reader : public nlohmann::json_sax<Json> {
     }
   }
 
-  // Whether what comes next is below a member of the root that nobody wants. Of such a member an
-  // empty object or array is kept.
+  // Whether what comes next is below a member of the root that nobody wants. Such a member keeps an
+  // empty object or array.
   bool is_left_out() const {
     if (open_.size() < 2) return false;
     if (open_.back() == nullptr) return true;

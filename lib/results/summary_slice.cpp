@@ -11,7 +11,7 @@
 namespace kvbench {
 namespace {
 
-// Of sums in memory at one time, in each thread.
+// Bytes of sums in memory at one time, in each thread.
 constexpr double kMostBytes = 8.0 * 1024 * 1024;
 constexpr double kSumBytes = sizeof(double) + sizeof(std::uint32_t);
 
