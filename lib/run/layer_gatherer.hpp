@@ -31,7 +31,7 @@ class LayerGatherer {
   // part that cannot be read fails all records.
   void end_head(int kv_head);
 
-  // Of a record all of whose heads were ended: its numbers, or why there are none.
+  // Outcome of a record all of whose heads were ended: its numbers, or why there are none.
   struct Outcome {
     std::optional<LayerResult> result;
     std::string failure;
