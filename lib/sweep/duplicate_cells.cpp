@@ -117,7 +117,7 @@ class EarlierEntries {
   }
 
  private:
-  // Of one axis, or one list of `where`.
+  // Entries by the values of one axis, or of one list of `where`.
   struct Index {
     std::map<Value, Places> by_value;
     Places everywhere;  // entries without such a list

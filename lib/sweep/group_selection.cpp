@@ -61,7 +61,7 @@ class GroupSelector {
     }
   }
 
-  // What is named must exist in at least one dump.
+  // Each name must exist in at least one dump.
   void refuse_unknown(const Selection& selection, const std::string& pointer) {
     if (selection == Selection{}) return;
     if (sequences_.empty()) list_names();
@@ -114,7 +114,7 @@ class GroupSelector {
     }
   }
 
-  // Of the first `tokens` tokens, 0: all; `pointer`: where that number is given.
+  // Adds the group of the first `tokens` tokens, 0: all; `pointer`: where that number is given.
   void add_group(std::size_t d, const PlannedSequence& sequence, const PlannedLayer& layer,
                  Index tokens, const std::string& pointer) {
     const std::string place = fmt::format("sequence {} of {}", sequence.name, dumps_[d].path);

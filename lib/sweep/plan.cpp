@@ -328,7 +328,7 @@ class Planner {
     group.cells = CellRange(first, plan_.cells.size());
   }
 
-  // Of one point on one KV head.
+  // Adds the cells of one point on one KV head.
   void add_cells_of(std::size_t g, int head, Point& point, const PlannedSetting& setting,
                     const GroupIdentity& identity, Only& only) {
     const std::string path = only.keeps_all() ? "" : cell_path(plan_.groups[g], setting, head);

@@ -16,8 +16,8 @@
 
 namespace kvbench {
 
-// What a plan needs to know of a dump; filled by the caller from lib/dump, so that lib/sweep does
-// not depend on HDF5.
+// Facts that a plan needs of a dump; filled by the caller from lib/dump, so that lib/sweep does not
+// depend on HDF5.
 struct PlannedLayer {
   int index = 0;
   int kv_heads = 0;
