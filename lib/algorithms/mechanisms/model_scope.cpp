@@ -218,7 +218,7 @@ void TraceFollower::finish_prompt() {
 void TraceFollower::extend(Index first, Index last) {
   if (last <= context_.prompt) return;
   for (Index row = first; row < last; ++row) {
-    // What the row before this one evicted is gone by now.
+    // The token that the row before this one evicted is gone by now.
     const Index before = row - context_.prompt - 1;
     const Index gone = before >= 0 ? trace_.evicted[static_cast<std::size_t>(before)] : -1;
     for (Index p = 0; gone >= 0 && p < sketch_.size(); ++p) {

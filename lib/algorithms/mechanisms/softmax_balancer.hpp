@@ -74,7 +74,7 @@ std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedContext& con
                                                         double value_norm,
                                                         const std::vector<Index>& tokens);
 
-// What a kept token is in the numerator alone, or in the denominator alone: no value is kept there.
+// Row of a token kept in the numerator alone, or in the denominator alone: no value is kept there.
 SketchRow half_row(Index token, double weight, bool numerator);
 
 }  // namespace kvbench

@@ -1,4 +1,4 @@
-// What SubGen's lemmas predict at the scored rows, gathered while their logits pass.
+// Predictions of SubGen's lemmas at the scored rows, gathered while their logits pass.
 #pragma once
 
 #include <vector>

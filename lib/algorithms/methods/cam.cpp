@@ -198,7 +198,7 @@ class Cam final : public Algorithm {
 
   const double* own(Index token) const { return context_.stream.values.row(token); }
 
-  // Of its value, for each of the next tokens.
+  // Share of a token's value that each of the next tokens gets.
   double share_of(Index token) const {
     if (p_.draw == Draw::kNone) return 0.0;
     const double probability = (*probabilities_)[static_cast<std::size_t>(token)];

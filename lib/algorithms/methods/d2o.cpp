@@ -91,7 +91,7 @@ class D2o final : public AttentionEvictor {
     }
   }
 
-  // Of equal scores the later token.
+  // Place of the lowest score, of equal scores the later token's.
   Index worst(Index row) override {
     combine(p_.group, scores_, scores_.front().size(), combined_);
     Index lowest = -1;

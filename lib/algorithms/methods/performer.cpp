@@ -162,7 +162,7 @@ class Performer final : public CompressOnce {
     add(from, last, logs_.data() + (from - first) * stride, stride);
   }
 
-  // Of the features for one token, in place of the products; returns the largest.
+  // Logarithms of the features for one token, in place of the products; returns the largest.
   double logarithms(double* x, double half) const {
     const double root = std::sqrt(context_.stream.shape.scale);
     Lanes most = Lanes::all(-std::numeric_limits<double>::infinity());
