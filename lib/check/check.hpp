@@ -18,7 +18,7 @@ struct Violation {
   std::optional<double> allowed;  // what it was held against, if that is one number
 };
 
-// What became of one bound.
+// Outcome of one bound.
 struct BoundOutcome {
   std::string name;
   std::string kind;
