@@ -82,7 +82,7 @@ class Pairing {
     }
   }
 
-  // Of A and, where they are an axis, number of tokens.
+  // Setting of A and, where they are an axis, number of tokens.
   using Setting = std::pair<std::size_t, Index>;
   using Settings = std::map<Setting, std::vector<Pair>>;
   const Settings& settings() const { return settings_; }
@@ -93,7 +93,7 @@ class Pairing {
   }
   const std::vector<std::string>& metrics() const { return metrics_; }
 
-  // What the pairs of one setting add up to.
+  // Sums over the pairs of one setting.
   SettingSums sums(const std::vector<Pair>& pairs) const {
     ComparedResults::Reader of_a(a_);
     ComparedResults::Reader of_b(b_);

@@ -25,11 +25,11 @@ struct CompareRules {
 
   // Every error, each by its mean over rows if it is a distribution; relative_l2 first.
   static std::vector<std::string> default_metrics();
-  // Of records of whole layers.
+  // Metrics of records of whole layers.
   static std::vector<std::string> default_layer_metrics();
 };
 
-// What is wrong with a metric to compare, with a remedy.
+// Error of a metric to compare, with a remedy.
 std::optional<std::string> compared_metric_error(const std::string& path);
 
 // A mean over units with its 95 % interval (results/mean_interval.hpp); none with one group of

@@ -66,7 +66,7 @@ class ComparedResults {
   };
 
  private:
-  // What of a cell has one size for all; its values, id, seed and trouble follow.
+  // The part of a cell that has one size for all; its values, id, seed and trouble follow.
   struct Fixed {
     std::uint32_t setting, unit, id_size, seed_size;
     Index tokens;
