@@ -24,7 +24,7 @@ struct KeptRow {
   Index end = kToTheEnd;
   std::int16_t head = -1;   // the query head of the group that reads it; -1: all
   std::int32_t copies = 1;  // equal rows that are stored; the weights are those of all of them
-  // What is stored of it.
+  // Parts of it that are stored.
   bool keeps_key = true;
   bool keeps_value = true;
   bool counts_as_token = true;
@@ -33,7 +33,7 @@ struct KeptRow {
   bool operator==(const KeptRow&) const = default;
 };
 
-// Of one KV head.
+// Kept rows of one KV head.
 struct KeptRows {
   Index prompt = 0;  // P that it was made for
   std::vector<KeptRow> rows;
@@ -45,7 +45,7 @@ struct KeptRows {
   std::vector<Index> further_numbers;  // [n - P] stored besides at each decode row, or empty
 };
 
-// What is known of a KV head without reading its rows.
+// Facts of a KV head known without reading its rows.
 struct KeptHead {
   std::string sequence;
   int layer = 0;
