@@ -1,5 +1,5 @@
-// What the tensors of one stream are like, whatever algorithm may run on it: the quantities that
-// the theorems' bounds are made of and that the papers' descriptive figures show.
+// Properties of one stream's tensors, whatever algorithm may run on it: the quantities that the
+// theorems' bounds are made of and that the papers' descriptive figures show.
 #pragma once
 
 #include <optional>

@@ -23,7 +23,7 @@ struct TrivialAnswers {
   MetricValue kappa_last;  // the largest over query heads at row n - 1
 
   // The smallest value over query heads and both answers at row n - 1, by the metric's path; none
-  // where no value is defined. Of metrics that have `last`.
+  // where no value is defined. Only metrics that have `last` are in it.
   std::map<std::string, double> least_last;
 };
 
