@@ -32,8 +32,8 @@ struct MemoryReport {
   Index shared_bytes = 0;
 };
 
-// What a decoder reads to answer a row, per KV head, over the scored rows: keys, values, weights
-// and lookups at their stored width. A method that evicts reads all that it holds.
+// Reads of a decoder to answer a row, per KV head, over the scored rows: keys, values, weights and
+// lookups at their stored width. A method that evicts reads all that it holds.
 struct TrafficReport {
   double tokens_read_mean = 0.0;
   Index tokens_read_max = 0;
@@ -43,8 +43,7 @@ struct TrafficReport {
   double density = 0.0;   // mean, over query heads too, of value vectors summed over visible tokens
 };
 
-// What a cell answered besides the exact outputs, at scored row r and query head g in row r * G +
-// g.
+// Exact outputs and a cell's errors, at scored row r and query head g in row r * G + g.
 struct CellOutputs {
   std::shared_ptr<const std::vector<double>> exact;  // [R * G, dv], one of all cells of the stream
   std::vector<double> errors;                        // [R * G, dv], answers less exact outputs
