@@ -70,12 +70,12 @@ class DumpWriter {
   void add_sequence(const std::string& name, std::optional<Index> prompt_tokens = std::nullopt,
                     const std::string& description = "",
                     const std::vector<std::int32_t>& token_ids = {});
-  // Of the sequence added last.
+  // Evidence, or repeat pass, of the sequence added last.
   void write_evidence(const Evidence& evidence);
   void write_repeat(const RepeatPass& pass);
   // Opens a layer of the sequence added last; heads are written to the layer added last.
   void add_layer(int index, const LayerLayout& layout);
-  // Of the layer added last: one norm for each of its last positions.
+  // One norm for each of the last positions of the layer added last.
   void write_residual_norms(const std::vector<double>& norms);
   // One head of tensor "q", "k", "v", "out", "wo", "q_repeat" or "k_repeat": all its rows,
   // row-major. Values are rounded to the stored type.
