@@ -119,15 +119,15 @@ struct Dump::Impl {
     was_read_first = true;
   }
 
-  // What `read` returns, after the first reading.
+  // Result of `read`, after the first reading.
   template <class Read>
   auto elements(const std::string& location, Read read) const {
     if (first_in_child) read_first();
     return within_memory(location, [&] { return unchanged(read); });
   }
 
-  // What `read` returns, unless the file is another by then: HDF5 reads zeros behind the end of a
-  // file that was cut.
+  // Result of `read`, unless the file is another by then: HDF5 reads zeros behind the end of a file
+  // that was cut.
   template <class Read>
   auto unchanged(Read read) const {
     const hdf5::Session session;

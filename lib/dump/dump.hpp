@@ -41,7 +41,8 @@ struct LayerInfo {
   std::uint64_t wo_chunk_bytes = 0;  // at most held to decode its chunks
   Index residual_rows = 0;           // Nr: residual norms of the last Nr positions
   // The layer whose keys and values it reads: it has none of its own, and its query heads are
-  // further ones of that layer's streams, after its own. Of that layer: who reads it.
+  // further ones of that layer's streams, after its own. `readers`: the layers that read this
+  // one's.
   std::optional<int> kv_layer;
   std::vector<int> readers;
   Index further_query_heads = 0;
@@ -107,8 +108,8 @@ class Dump {
   const DumpInfo& info() const;
 
   // Reads one KV head: keys, values and the queries of its group, first `tokens` positions (0 =
-  // all). NaN and infinity throw InputError naming dataset, head and token. Holds nothing else. Of
-  // a layer that others read: with the queries of all; of one that reads another: with its own
+  // all). NaN and infinity throw InputError naming dataset, head and token. Holds nothing else. A
+  // layer that others read comes with the queries of all, one that reads another with its own
   // alone.
   std::unique_ptr<StreamData> read_stream(const std::string& sequence, int layer, int kv_head,
                                           Index tokens = 0) const;
@@ -127,9 +128,10 @@ class Dump {
   // InputError.
   std::string fingerprint() const;
 
-  // Of keys and values that a capture more often than a model has: equal KV heads, tokens of zeros
-  // at the end, a layer with another one's (dump/layer_survey.hpp). Known from the fingerprint, if
-  // that was asked for before; else from samples, and all of what they make suspicious.
+  // Notes on keys and values that a capture has more often than a model: equal KV heads, tokens of
+  // zeros at the end, a layer with another one's (dump/layer_survey.hpp). Known from the
+  // fingerprint, if that was asked for before; else from samples, and all of what they make
+  // suspicious.
   std::vector<std::string> notes() const;
 
   // Where the fingerprint is of samples: size and time of the last change of the file, by which a

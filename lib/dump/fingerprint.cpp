@@ -44,7 +44,7 @@ struct TensorPlace {
   int layer;
 };
 
-// What was read of one head of a tensor.
+// Digest of what was read of one head of a tensor.
 struct HeadDigest {
   Hash128 hash;
   Index last_row = -1;  // the last one that is not zero

@@ -50,8 +50,8 @@ std::string chunks_too_large(std::uint64_t bytes, const StructureReading& readin
       std::min(Index{1024}, kElements / width), width);
 }
 
-// What one stream takes: its keys, values and queries, and what else is read with them, as doubles,
-// and what is held to read them.
+// Checks the memory that one stream takes: its keys, values and queries, and what else is read with
+// them, as doubles, and what is held to read them.
 void check_memory(ErrorList& errors, const std::string& location, const StreamTensors& tensors,
                   const StructureReading& reading) {
   const auto& [q, k, v, wo_v_l1, repeat] = tensors;
@@ -286,7 +286,7 @@ SharedRope check_rope(ErrorList& errors, hid_t parent, const std::string& parent
   return std::make_shared<const Rope>(Rope{std::move(values), layout && *layout == "interleaved"});
 }
 
-// What the layers of a file have in common.
+// Facts that the layers of a file have in common.
 struct Model {
   int n_layers;
   SharedRope rope;  // of the root
