@@ -143,7 +143,7 @@ class Report {
   _exit(0);
 }
 
-// What came from a child until it ended or fell silent.
+// Output of a child until it ended or fell silent.
 struct Heard {
   std::vector<std::string> messages;
   std::vector<std::string> answers;
