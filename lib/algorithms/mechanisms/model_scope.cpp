@@ -19,7 +19,7 @@ constexpr Index kRowsAtOnce = 32;
 struct PromptPass {
   std::vector<double> totals;  // per token: its scores, summed over all query heads
   Index heads = 0;             // query heads of the scope
-  StreamShape shape;           // of the last stream
+  StreamShape shape;           // shape of the last stream
 };
 
 PromptPass prompt_pass(const ModelContext& context, const Scoring& scoring, Index budget,

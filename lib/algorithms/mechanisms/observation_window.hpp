@@ -14,7 +14,7 @@ namespace kvbench {
 enum class Pool { kMax, kAverage };
 enum class Reduce { kSum, kMean, kMax };                  // over the rows of the window
 enum class PoolOrder { kGroupThenPool, kPoolThenGroup };  // group: over the query heads
-enum class RowWeight { kEqual, kVisible };                // what a row's scores are multiplied by
+enum class RowWeight { kEqual, kVisible };                // factor of a row's scores
 
 struct ObservationParameters {
   TokenCount budget;

@@ -28,7 +28,7 @@ std::vector<Field<BalancerParameters>> balancer_fields();
 struct StreamNorms {
   struct Result {
     double largest_key = 0.0;
-    double largest_query = 0.0;  // of all heads' stored queries
+    double largest_query = 0.0;  // largest of all heads' stored queries
     double largest_value = 0.0;
     std::vector<double> values;  // [tokens]
   };

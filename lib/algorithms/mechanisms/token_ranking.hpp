@@ -78,7 +78,7 @@ class RankedStream final : public Algorithm {
   const CellContext context_;
   BudgetParts parts_;
   Score score_;
-  std::vector<double> scores_;  // of the sketch's rows
+  std::vector<double> scores_;  // scores of the sketch's rows
 };
 
 // Functions of AlgorithmDescription for methods that rank once.

@@ -17,7 +17,7 @@ enum class TokenScore { kSnapkv, kKnorm, kKeydiff, kExpectedAttention };
 
 struct ScoreParameters : ObservationParameters {
   TokenScore score = TokenScore::kSnapkv;
-  bool value_norm = true;  // of expected_attention; no parameter of its own
+  bool value_norm = true;  // value norms of expected_attention; no parameter of its own
 
   auto operator<=>(const ScoreParameters&) const = default;
 };

@@ -126,7 +126,7 @@ std::vector<Kept> whole(PromptRange middle) {
 // Shared work: the matrices of the first round, the same for every seed, T, gamma and weighting.
 struct FirstRound {
   BlockWalks rule;
-  Index first = 0;  // of the middle
+  Index first = 0;  // first of the middle
   Index last = 0;
 
   using Result = std::shared_ptr<const WalkMatrices>;  // null if the kernels have no room

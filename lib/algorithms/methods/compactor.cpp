@@ -38,8 +38,8 @@
 namespace kvbench::methods::compactor {
 namespace {
 
-constexpr double kRidge = 1e-2;           // of X^T X
-constexpr double kLeastDeviation = 1e-6;  // of scores
+constexpr double kRidge = 1e-2;           // ridge of X^T X
+constexpr double kLeastDeviation = 1e-6;  // deviation of scores
 constexpr double kPaddedLogit = -1e-9;
 
 enum class Score { kBoth, kLeverage, kAttention };

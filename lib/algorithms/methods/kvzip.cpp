@@ -147,7 +147,7 @@ struct HeadRepeat {
 struct ScopeRepeat {
   struct Result {
     std::vector<HeadScores> heads;
-    std::vector<int> layers;  // of each
+    std::vector<int> layers;  // layer of each head
   };
   Result compute(const ModelContext& context) const {
     Result result;

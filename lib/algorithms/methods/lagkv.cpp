@@ -29,13 +29,13 @@ namespace {
 enum class Semantics { kKvpress, kReleased };
 
 struct Parameters {
-  std::optional<TokenCount> budget;  // of kvpress
-  double ratio = 0.5;                // of released
+  std::optional<TokenCount> budget;  // kvpress only
+  double ratio = 0.5;                // released only
   Semantics semantics = Semantics::kKvpress;
   std::optional<TokenCount> sinks;  // none: as the code has it
   Index lag = 128;
-  double value_weight = 1.0;  // of released
-  bool cross = false;         // of kvpress
+  double value_weight = 1.0;  // released only
+  bool cross = false;         // kvpress only
 };
 
 bool released(const Parameters& p) { return p.semantics == Semantics::kReleased; }

@@ -195,7 +195,7 @@ class Roco final : public AttentionEvictor {
   const Index recent_;
   const Index spared_;
   const std::vector<Moments>* prompt_ = nullptr;
-  std::vector<Moments> moments_;  // of the kept tokens
+  std::vector<Moments> moments_;  // moments of the kept tokens
   std::vector<double> combined_;
 };
 

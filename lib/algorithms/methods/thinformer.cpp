@@ -213,7 +213,7 @@ class Thinformer final : public CompressOnce {
         p_.symmetrize && coin_.uniform(0, 0, static_cast<std::uint32_t>(round)) < 0.5;
     const std::size_t pairs = bucket.size() / 2;
     BucketKernel of_bucket(kernel, bucket);
-    std::vector<double> sums(pairs, 0.0);  // of signed differences of earlier pairs to each pair
+    std::vector<double> sums(pairs, 0.0);  // signed differences of earlier pairs to each
     std::vector<Index> kept;
     double largest = 0.0;
     for (std::size_t i = 0; i < pairs; ++i) {
