@@ -48,7 +48,7 @@ class FilterPoints {
   Index size_;  // d + 1: a row ends with 1
   FilterScale scale_;
   std::vector<float> rows_;    // none if not usable
-  std::vector<double> norms_;  // of shifted and scaled rows
+  std::vector<double> norms_;  // norms of shifted and scaled rows
 };
 
 class DistanceFilter {
@@ -76,11 +76,11 @@ class DistanceFilter {
  private:
   const FilterPoints& points_;
   Index count_ = 0;
-  double longest_ = 0.0;        // of the centres' norms
+  double longest_ = 0.0;        // largest of the centres' norms
   std::vector<float> centers_;  // column-major [d + 1, count]: a centre c ends with -||c||^2 / 2
   std::vector<float> scores_;   // [count padded, asked] <x, c> - ||c||^2 / 2
   Index asked_ = 0;             // first row of the product
-  std::vector<float> step_largest_;  // of the scores, in steps
+  std::vector<float> step_largest_;  // largest of the scores, in steps
   Answer answer_;
 };
 

@@ -18,7 +18,7 @@ namespace kvbench {
 namespace {
 
 constexpr Index kRowsAtOnce = 256;  // whose distances to the first centre are one piece of work
-constexpr double kFrontier = 0.9;   // of the largest squared distance
+constexpr double kFrontier = 0.9;   // share of the largest squared distance
 
 // Squared distances, canonical, and the centres they are to: of points to the nearest centre that
 // they know.

@@ -12,8 +12,8 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kRowsAtOnce = 4;    // of X, whose multiples are added to a row of the result
-constexpr Index kRowsPerTask = 16;  // of the result
+constexpr Index kRowsAtOnce = 4;    // rows of X, whose multiples are added to a row of the result
+constexpr Index kRowsPerTask = 16;  // rows of the result
 constexpr Index kMostBisections = 128;
 
 // y[j] += sum over r of a[r] x[r][j], r ascending, j in [first, last).
@@ -219,9 +219,9 @@ class Tridiagonal {
 
   const Index n_;
   const Index stride_;
-  int exponent_ = 0;            // of the scale
+  int exponent_ = 0;            // exponent of the scale
   AlignedDoubles a_;            // [n, stride]
-  std::optional<Update> last_;  // of the last step, still to be done
+  std::optional<Update> last_;  // update of the last step, still to be done
   std::vector<double> diagonal_;
   std::vector<double> beside_;
 };

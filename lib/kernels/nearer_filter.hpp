@@ -59,7 +59,7 @@ class NearerFilter {
   const Index d_;
   std::vector<float, LineAllocator<float>> packed_;  // [tiles, d, kWidth], zeros where unused
   std::vector<double> norms_;                        // [tiles * kWidth]
-  double longest_ = 0.0;                             // of the centres' norms
+  double longest_ = 0.0;                             // largest of the centres' norms
   std::vector<float> centers_;  // in blocks of some, dimension-major, zeros where unused
   std::vector<float> starts_;   // [centres padded] -||c||^2 / 2, where a score begins
 };

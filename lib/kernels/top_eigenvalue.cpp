@@ -21,7 +21,7 @@ constexpr int kNewtonSteps = 12;
 constexpr int kRitzSteps = 40;
 constexpr double kNewtonGap = 1e-2;    // relative; below it Newton's step wanders
 constexpr double kMinGap = 1e-3;       // relative; below it a factorisation proves the bound
-constexpr double kUnderflow = 1e-100;  // of what is squared or factorised, beside `all`
+constexpr double kUnderflow = 1e-100;  // smallest size to square or factorise, beside `all`
 
 ConstView view_of(ConstMatrix m) {
   return {m.data, m.rows, m.cols, Eigen::OuterStride<>(m.stride)};

@@ -145,7 +145,7 @@ void WeightTable::note_differences(const List& a, const List& b) {
   };
   const WeightEntry* x = a.first;
   const WeightEntry* y = b.first;
-  if (b.first >= a.first && b.first < a.last) {  // what they share lies in one place
+  if (b.first >= a.first && b.first < a.last) {  // shared entries lie in one place
     for (; x != b.first; ++x) note(x->token);
     x = y = std::min(a.last, b.last);
   }
