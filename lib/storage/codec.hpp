@@ -32,7 +32,7 @@ struct CodecContext {
   Index prompt;  // P
   std::uint32_t seed;
   CacheTensor tensor;
-  Index element_bytes = 2;  // of an unquantised number
+  Index element_bytes = 2;  // bytes of an unquantised number
 
   Index width() const { return width_of(stream.shape, tensor); }
 };

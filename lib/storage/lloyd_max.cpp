@@ -15,8 +15,8 @@ constexpr double kNodes[] = {0.18343464249564980, 0.52553240991632899, 0.7966664
                              0.96028985649753623};
 constexpr double kWeights[] = {0.36268378337836198, 0.31370664587788729, 0.22238103445337447,
                                0.10122853629037626};
-constexpr int kParts = 8;        // of a cell
-constexpr int kHalvings = 45;    // of the distance to the end, in the last cell
+constexpr int kParts = 8;        // parts of a cell
+constexpr int kHalvings = 45;    // halvings of the distance to the end, in the last cell
 constexpr int kLloydSteps = 60;  // into the reach of Newton's method
 constexpr int kNewtonSteps = 10;
 constexpr double kEnd = 12.0;  // N(0, 1) has 4e-33 beyond, coordinates of the sphere less
@@ -82,7 +82,7 @@ void lloyd_step(const EvenDensity& density, std::vector<double>& points) {
 void newton_step(const EvenDensity& density, std::vector<double>& points) {
   const std::size_t n = points.size();
   const std::vector<double> at = borders(points, density.high);
-  std::vector<double> above(n, 0.0);  // of the elimination: x_i = right_i - above_i x_{i+1}
+  std::vector<double> above(n, 0.0);  // factors of the elimination: x_i = right_i - above_i x_{i+1}
   std::vector<double> right(n, 0.0);
   for (std::size_t i = 0; i < n; ++i) {
     const Moments cell = moments(density, at[i], at[i + 1]);

@@ -68,7 +68,7 @@ class StorageLayout {
     Index bytes(Index vectors, Index written, int element_bytes) const;
     // When `rows` rows were decoded: a vector came with each, up to `vectors`.
     Index bytes_after(Index rows, Index vectors, Index of_prompt, int element_bytes) const;
-    double written_bytes(int element_bytes) const;  // of a vector
+    double written_bytes(int element_bytes) const;  // bytes of a vector
     Index most_waiting(Index tokens) const;         // vectors that are held unquantised
   };
 

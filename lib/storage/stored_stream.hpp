@@ -42,7 +42,7 @@ struct StoredTensor {
   AlignedDoubles decoded;        // [n, width], of a codec that writes vectors alone; else empty
   // Vectors that this codec cannot write, and why; `decoded` has them unquantised.
   std::map<Index, std::string> unwritable;
-  std::unique_ptr<AlignedGroups> groups;  // of a codec that writes groups; else null
+  std::unique_ptr<AlignedGroups> groups;  // groups of a codec that writes groups; else null
 
   bool is_float() const { return codec == nullptr; }
   // Every held vector is what stands in `decoded`.
