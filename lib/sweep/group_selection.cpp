@@ -158,7 +158,7 @@ class GroupSelector {
   const std::vector<PlannedDump>& dumps_;
   ErrorList& errors_;
   std::vector<WorkGroup> groups_;
-  std::set<std::string> sequences_;  // of all dumps, once asked for
+  std::set<std::string> sequences_;  // names in all dumps, once asked for
   std::set<int> layers_, heads_;
 };
 

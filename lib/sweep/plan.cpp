@@ -406,8 +406,8 @@ class Planner {
   ErrorList errors_;
   HeadMisfits misfits_;
   std::vector<std::vector<Point>> points_;  // by entry
-  std::vector<Key128> ids_;                 // of a block of seeds of a point on a KV head
-  double cells_ = 0.0;                      // of the sweep, before --only
+  std::vector<Key128> ids_;                 // ids of a block of seeds of a point on a KV head
+  double cells_ = 0.0;                      // cells of the sweep, before --only
 };
 
 }  // namespace
