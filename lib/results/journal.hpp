@@ -33,7 +33,7 @@ class Journal : public CellRecords {
     bool fresh = false;      // start over, whatever is there
     bool add = false;        // also into the folder of another sweep
     std::string shard;       // "2/3": the part of the plan that this run is to do; empty: all of it
-    bool anonymous = false;  // what is made from it names no host and no folder
+    bool anonymous = false;  // files made from it name no host and no folder
     bool no_lock = false;    // go on if the file system cannot lock files
   };
 

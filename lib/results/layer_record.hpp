@@ -21,10 +21,10 @@ struct LayerEvidence {
 
 struct LayerResult {
   std::optional<LayerErrors> errors;  // none: the dump has no output projection
-  Index peak_bytes = 0;               // of all KV heads, each at its own peak
+  Index peak_bytes = 0;               // bytes of all KV heads, each at its own peak
   Index exact_bytes = 0;
   std::optional<LayerEvidence> evidence;  // none: nothing asks
-  double seconds = 0.0;                   // of the projections, the setting's share
+  double seconds = 0.0;                   // seconds of the projections, the setting's share
 };
 
 // `repro`: the command that computes this record and its cells alone.

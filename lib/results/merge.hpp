@@ -56,7 +56,7 @@ class MergedJournals : public CellRecords {
  private:
   struct Source {
     std::string folder;
-    std::string path;  // of the journal
+    std::string path;  // path of the journal
     AppendLog log;
     Json header;
   };
@@ -80,7 +80,7 @@ class MergedJournals : public CellRecords {
   Plan plan_;
   std::vector<Source> sources_;
   std::vector<Cell> cells_;
-  std::vector<Cell> layers_;  // of the plan's layer records
+  std::vector<Cell> layers_;  // the plan's layer records
   std::vector<std::string> absent_;
   std::vector<Json> provenance_;
   std::vector<std::string> differing_builds_;

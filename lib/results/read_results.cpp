@@ -30,8 +30,8 @@ enum class Member {
   kSummary,
   kConfig,
   kGroups,
-  kOther,   // what grows with runs and files, not with cells
-  kUnknown  // of which no objects and arrays are kept
+  kOther,   // members that grow with runs and files, not with cells
+  kUnknown  // its objects and arrays are not kept
 };
 
 Member member_named(std::string_view name) {
@@ -251,7 +251,7 @@ class Reader : public nlohmann::json_sax<Json> {
   Json root_, element_;
   std::vector<Json*> open_;  // objects and arrays that have not ended; null: left out
   std::string name_;         // that came last
-  std::string member_name_;  // of the member of the root in which the parser is
+  std::string member_name_;  // member of the root in which the parser is
   Member member_ = Member::kUnknown;
   bool is_readable_ = true;  // its schema version, where that was read
 };

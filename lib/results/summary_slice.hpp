@@ -43,7 +43,7 @@ struct SummaryLayer {
   Index ok = 0;
   Index failed = 0;
   Index skipped = 0;
-  std::vector<std::uint32_t> rows;     // of those that are ok, in the order in which they came
+  std::vector<std::uint32_t> rows;     // rows of those that are ok, in the order in which they came
   std::vector<std::uint32_t> lacking;  // units of the others; cells of one unit that follow, once
 };
 
