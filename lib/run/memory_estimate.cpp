@@ -151,7 +151,7 @@ double program_bytes(const Plan& plan) {
 struct SettingSize {
   Index units = 0;
   Index cells = 0;
-  Index seeds = 0;  // of the fullest head
+  Index seeds = 0;  // seeds of the fullest head
   Index of_head = 0;
   std::size_t group = 0;
   int kv_head = -1;
