@@ -41,7 +41,7 @@ class CellLog {
   AppendLog log_;
   std::uint64_t kind_;
   KeyIndex cells_;                    // hashes of ids
-  std::deque<std::int64_t> offsets_;  // of their records
+  std::deque<std::int64_t> offsets_;  // offsets of their records
 };
 
 }  // namespace kvbench

@@ -23,7 +23,7 @@ struct CacheCell {
 
 struct CacheFile {
   std::string name;  // in the folder
-  std::string hash;  // of the setting: what tells it from another of the same name
+  std::string hash;  // hash of the setting: what tells it from another of the same name
   CacheHeader header;
   std::vector<CacheCell> cells;
 };

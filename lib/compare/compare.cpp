@@ -154,7 +154,7 @@ class Pairing {
 // One metric of the units of a setting that have it.
 struct UnitValues {
   std::vector<double> a, b, difference, log_ratio;
-  std::vector<std::size_t> unit;  // of A
+  std::vector<std::size_t> unit;  // units of A
   std::vector<double> scale;      // that a, b and difference were multiplied by; empty: 1
 
   // Makes the mean of shares that of `weights`, one of each unit: bytes over bytes.

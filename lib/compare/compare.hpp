@@ -71,7 +71,7 @@ struct SettingComparison {
 struct Comparison {
   std::vector<SettingComparison> settings;  // in the order of A
   Index pairs = 0;                          // cells whose key both have, whatever their status
-  Index without_number = 0;                 // of them those that are ok in neither
+  Index without_number = 0;                 // those of them that are ok in neither
   std::vector<Json> lost;    // a number in A and none in B: cell_reference(), `reason`
   std::vector<Json> gained;  // the reverse
   std::vector<Json> only_a;  // cell_reference()s of keys that the other results do not have

@@ -54,8 +54,8 @@ struct KeptHead {
   std::optional<Index> tokens;  // n that it was made for
   std::string cell{};           // id of the cell that kept the rows; empty: not said
   Index rows = 0;
-  Index d = 0;             // of keys of its own, 0: none
-  Index dv = 0;            // of values of its own, 0: none
+  Index d = 0;             // width of keys of its own, 0: none
+  Index dv = 0;            // width of values of its own, 0: none
   Index least_tokens = 0;  // n is at least this
   int query_heads = 1;     // G is at least this
 };
@@ -64,7 +64,7 @@ struct KeptHead {
 // are known.
 struct KeptCache {
   std::string path;
-  std::string fingerprint;  // of its content
+  std::string fingerprint;  // fingerprint of its content
   std::string method;
   std::string dump;             // fingerprint of the dump whose rows they are; empty: not said
   std::string setting;          // method, parameters, seed and dump: what tells settings apart

@@ -27,7 +27,7 @@ struct OpenLayer {
   std::string sequence;
   int layer = -1;
   std::optional<Tensor> k, v;    // no v where values lie in the keys
-  std::vector<Queries> queries;  // of the layer itself, then of its readers
+  std::vector<Queries> queries;  // queries of the layer itself, then of its readers
   std::optional<Tensor> q_repeat, k_repeat;
 };
 

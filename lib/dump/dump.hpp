@@ -22,7 +22,7 @@ struct LayerInfo {
   Index query_rows = 0;  // Nq: queries of the last Nq positions
   Index d = 0;
   Index dv = 0;
-  std::string dtype;  // of k: "float16", "bfloat16", "float32" or "float64"
+  std::string dtype;  // type of k: "float16", "bfloat16", "float32" or "float64"
   ElementType coarsest = ElementType::kFloat64;  // the largest roundoff among q, k and v
   ElementType out_type = ElementType::kFloat64;
   double scale = 1.0;  // multiplies <q, k>
@@ -46,7 +46,7 @@ struct LayerInfo {
   std::optional<int> kv_layer;
   std::vector<int> readers;
   Index further_query_heads = 0;
-  Index repeat_rows = 0;                     // of q_repeat and k_repeat, 0 = not stored
+  Index repeat_rows = 0;                     // rows of q_repeat and k_repeat, 0 = not stored
   std::shared_ptr<const RepeatPass> repeat;  // the sequence's, if they are stored
 };
 
@@ -66,7 +66,7 @@ struct DumpInfo {
   int format_version = 1;
   std::string model;
   std::string producer;
-  int n_layers = 0;                                             // of the model
+  int n_layers = 0;                                             // layers of the model
   std::vector<std::pair<std::string, std::string>> attributes;  // all root attributes, as text
   std::vector<SequenceInfo> sequences;                          // ascending by name
 

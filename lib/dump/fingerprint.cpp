@@ -37,10 +37,10 @@ enum class Survey { kNone, kKeys, kValues };
 
 struct TensorPlace {
   std::string path;
-  Index row_token;  // of row 0
+  Index row_token;  // token of row 0
   const char* row_name;
   Survey survey;
-  std::string sequence;  // of what is surveyed
+  std::string sequence;  // sequence that is surveyed
   int layer;
 };
 

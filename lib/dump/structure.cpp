@@ -21,7 +21,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kMostLayers = 1024;  // of a sequence: several times a model's
+constexpr std::size_t kMostLayers = 1024;  // layers of a sequence: several times a model's
 
 // With more errors than this the sequences that are left are not looked at.
 constexpr std::size_t kEnoughStructureErrors = 500;
@@ -41,7 +41,7 @@ struct StreamTensors {
 };
 
 std::string chunks_too_large(std::uint64_t bytes, const StructureReading& reading, Index columns) {
-  constexpr Index kElements = Index{1} << 17;  // of a chunk that is as large as it needs to be
+  constexpr Index kElements = Index{1} << 17;  // elements of a chunk as large as needed
   const Index width = std::clamp(columns, Index{1}, kElements);
   return fmt::format(
       "decoding its chunks takes {:.3g} MiB of memory, more than the limit of {:.3g} MiB; store it "
@@ -289,7 +289,7 @@ SharedRope check_rope(ErrorList& errors, hid_t parent, const std::string& parent
 // Facts that the layers of a file have in common.
 struct Model {
   int n_layers;
-  SharedRope rope;  // of the root
+  SharedRope rope;  // RoPE of the root
   int format_version;
   const StructureReading& reading;
 };
@@ -423,7 +423,7 @@ double elements_of(const LayerInfo& layer) {
 // Many small tensors that are compressed without end, or links to one tensor, come to more than
 // anybody has: each of them is within its own limits.
 void refuse_inflated(ErrorList& errors, const DumpInfo& info, double stored) {
-  constexpr double kMost = 100.0;  // of the bytes that are stored, as with one tensor
+  constexpr double kMost = 100.0;  // times the bytes that are stored, as with one tensor
   constexpr double kSmall = 0x1p28;
   double bytes = 0.0;
   for (const SequenceInfo& sequence : info.sequences) {

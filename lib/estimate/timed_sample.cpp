@@ -94,7 +94,7 @@ class Sampler {
     const double most_tokens = static_cast<double>(group_.shape.tokens) * memory_limit /
                                estimate_memory_bytes(plan_, group_, thread_count());
     const std::size_t few = std::min(kMinCells, head_.to_run);
-    const bool reads_all = group_.shape.first_query > 0;  // what is stored are the last queries
+    const bool reads_all = group_.shape.first_query > 0;  // the last queries are stored
     if (reads_all && most_tokens < static_cast<double>(group_.shape.tokens)) return {};
     Seconds shorter, longer;
     double part_before = 0.0, part = 0.0, took = 0.0, growth = 0.0;
@@ -320,7 +320,7 @@ class Sampler {
   const HeadCells& head_;
   const Dump* dump_;  // null: `read_` is in its place
   const ReadStream& read_;
-  SharedPieces pieces_;               // of the cells to run
+  SharedPieces pieces_;               // pieces of the cells to run
   std::set<std::size_t> in_records_;  // cells of the head that records of the layer are made of
   std::unique_ptr<StreamData> data_;
   Stream stream_;  // the first part of it

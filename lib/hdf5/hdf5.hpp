@@ -127,7 +127,7 @@ bool has_attribute(hid_t object, const std::string& name);
 std::vector<std::string> attribute_names(hid_t object);  // ascending
 // Whether a type is the enumeration of FALSE and TRUE that h5py makes of truth values.
 bool is_truth_type(hid_t type);
-bool is_truth_value(hid_t object, const std::string& name);  // of an attribute
+bool is_truth_value(hid_t object, const std::string& name);  // the same of an attribute's type
 
 // A single value, scalar or array of one. nullopt if the attribute has another type (a number
 // with a fraction read as integer included) or shape. Both kinds of strings, any width of number,

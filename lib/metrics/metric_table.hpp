@@ -63,7 +63,7 @@ struct Metric {
   // Where it stands in a cell of results.json: "errors.NAME", "mass.NAME" or "counters.NAME".
   std::string path;
   std::string definition;
-  std::string source = "";  // of the definition; empty: none
+  std::string source = "";  // source of the definition; empty: none
 
   // Per row and query head. A row at which it is undefined is left out and counted; where it is not
   // finite at some row, it is null for the cell, and those rows are counted.

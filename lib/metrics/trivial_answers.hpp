@@ -15,8 +15,8 @@ namespace kvbench {
 
 // They depend on stream and scored rows alone, so that the cells of a stream share them.
 struct TrivialAnswers {
-  CellMetrics zero;        // of z = 0
-  CellMetrics mean_value;  // of z = mean of the values visible at the row
+  CellMetrics zero;        // metrics of z = 0
+  CellMetrics mean_value;  // metrics of z = mean of the values visible at the row
   // kappa = ||p||_2 ||V_i||_op / ||a||, by which epsilon_spectral becomes relative_l2; 1 / kappa is
   // epsilon_spectral of z = 0. Over rows and query heads where it is defined.
   std::optional<Distribution> kappa;

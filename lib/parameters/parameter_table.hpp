@@ -70,10 +70,10 @@ class TokenCount {
 struct UntypedField {
   Parameter parameter;
   bool is_required = false;
-  std::function<void(void*, const Value&)> set;  // of the member, at its address
+  std::function<void(void*, const Value&)> set;  // sets the member at its address
   std::function<std::optional<Value>(const void*)>
       get;                    // none: no value, or the word accepted besides numbers
-  std::ptrdiff_t offset = 0;  // of the member in the struct
+  std::ptrdiff_t offset = 0;  // offset of the member in the struct
 
   UntypedField();
   UntypedField(const UntypedField&);

@@ -62,7 +62,7 @@ class CellReplay {
   MemoryMeter memory_;
   TrafficMeter traffic_;
   EvidenceMeter evidence_;
-  std::vector<Index> values_summed_;  // of the row, by query head
+  std::vector<Index> values_summed_;  // values of the row, by query head
   KeptLogits kept_logits_;
   ReplayWatch* watch_;
   Index next_row_ = 0;  // the next token to feed

@@ -26,7 +26,7 @@ struct MemoryReport {
   Index exact_bytes = 0;   // min(n, W) (d + dv) element_bytes
   double fraction = 0.0;   // peak_bytes / exact_bytes
   bool declared = false;   // bytes and peak_bytes are what the method says, appended tokens aside
-  Index lookup_bytes = 0;  // of them, Sketch::lookup when row n - 1 is answered
+  Index lookup_bytes = 0;  // part of them: Sketch::lookup when row n - 1 is answered
   // Besides all of these, what a head keeps once: a codec's rotations and tables, and
   // Sketch::lookup's shared numbers and bits when row n - 1 is answered.
   Index shared_bytes = 0;
@@ -51,10 +51,10 @@ struct CellOutputs {
 
 struct CellResult {
   bool failed = false;
-  std::string reason;  // of the failure
+  std::string reason;  // reason of the failure
   Derived derived;
   CellMetrics metrics;
-  std::shared_ptr<const TrivialAnswers> trivial;  // of the stream; null: not finite
+  std::shared_ptr<const TrivialAnswers> trivial;  // trivial answers of the stream; null: not finite
   std::optional<Clusters> clusters;
   MemoryReport memory;
   TrafficReport traffic;

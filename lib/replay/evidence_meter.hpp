@@ -15,7 +15,7 @@ namespace kvbench {
 
 // Counts over the scored evidence rows and query heads.
 struct EvidenceReport {
-  Index tokens = 0;         // of the evidence
+  Index tokens = 0;         // number of evidence tokens
   Index rows = 0;           // that ask
   std::vector<Index> held;  // [rows * G] evidence tokens whose value the answer reads
   std::vector<Index> last;  // those that any query head reads at the last such row, ascending

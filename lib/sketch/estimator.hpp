@@ -58,11 +58,11 @@ class Estimator {
   const Sketch* sketch_ = nullptr;
   const HeldVectors* vectors_ = nullptr;
   WeightsByToken weights_;
-  std::vector<std::unique_ptr<WeightsByToken>> by_head_;  // of sketches that differ by head
+  std::vector<std::unique_ptr<WeightsByToken>> by_head_;  // weights of sketches that differ by head
   HostAnswers host_;
   std::optional<ResidentAnswers> resident_;
   std::vector<Ticket> pending_;
-  std::optional<WeightsByToken> retried_;  // of one question
+  std::optional<WeightsByToken> retried_;  // weights of one question
 };
 
 }  // namespace kvbench

@@ -55,7 +55,7 @@ class HostAnswers final : public AnswerBackend {
                              const HeldVectors& held);
   // Sums that compare the logits x with the exact ones, by the weights as they are now.
   struct Compared {
-    double differences = 0.0;  // of w_den e (x - exact x)
+    double differences = 0.0;  // sum of w_den e (x - exact x)
     double kept = 0.0;         // TokenSums::kept of the exact exponentials
     // Sums over tokens with a weight in the denominator: exact exponentials, the same
     // times x - exact x, and the number of tokens.
@@ -80,7 +80,7 @@ class HostAnswers final : public AnswerBackend {
   std::unique_ptr<WeightedValues> values_;
   std::vector<double> numerators_;
   std::vector<double> own_;         // by token: exponentials under a shift of their own
-  std::vector<double> own_logits_;  // of the sketch's own rows
+  std::vector<double> own_logits_;  // logits of the sketch's own rows
   // The weighted tokens in the order of their value rows, and these rows; of which weights, and
   // where values are.
   std::vector<std::int32_t> mapped_tokens_, value_rows_;

@@ -45,7 +45,7 @@ struct KeptCounts {
   Index tokens = 0;       // rows that count as tokens, duplicates included
   Index keys = 0;         // key vectors
   Index values = 0;       // value vectors
-  Index pairs = 0;        // of both, a token's own key and value in one row
+  Index pairs = 0;        // both, a token's own key and value in one row
   Index bookkeeping = 0;  // further numbers: weights, scores, counts
 
   bool operator==(const KeptCounts&) const = default;
