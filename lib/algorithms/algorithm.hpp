@@ -32,9 +32,9 @@ struct CellContext {
   const std::vector<Index>* scored_rows = nullptr;
 };
 
-// What an algorithm decides for. Cells are per KV head all the same: one whose scope is a layer, or
-// the model, makes its decisions once for all selected KV heads of the layer, or of all selected
-// layers, as model work, and each cell then follows them on its own stream.
+// Scope of an algorithm's decisions. Cells are per KV head all the same: one whose scope is a
+// layer, or the model, makes its decisions once for all selected KV heads of the layer, or of all
+// selected layers, as model work, and each cell then follows them on its own stream.
 enum class ReplayScope { kHead, kLayer, kModel };
 
 // The logits of one decode row, for algorithms that score: of all visible tokens [lo, end), with
@@ -52,11 +52,11 @@ struct RowLogits {
   const double* sinks = nullptr;         // [G] Stream::sinks; null: none
 
   const double* exps(int g) const { return e + g * stride; }
-  // Of tokens kept at this row.
+  // Logit of a token kept at this row.
   double logit(int g, Index token) const {
     return x[g * stride + (column == nullptr ? token : column[token])];
   }
-  // Of the query head's sink; -infinity without one.
+  // Logit of the query head's sink; -infinity without one.
   double sink(int g) const {
     return sinks == nullptr ? -std::numeric_limits<double>::infinity() : sinks[g];
   }
@@ -66,7 +66,7 @@ struct RowLogits {
 using DerivedValue = std::variant<bool, std::int64_t, double, std::string, std::vector<double>>;
 using Derived = std::vector<std::pair<std::string, DerivedValue>>;
 
-// What one of them means.
+// Meaning of a derived value.
 struct DerivedKey {
   std::string name;
   std::string definition;  // one line, with its unit if it has one
@@ -83,8 +83,7 @@ struct Counters {
   Index clamped = 0;
 };
 
-// What a theorem promises of a cell: that `metric`, at row n - 1 and each query head, is at most
-// epsilon.
+// Promise of a theorem for a cell: `metric`, at row n - 1 and each query head, is at most epsilon.
 struct Promise {
   std::string metric;             // its path, "errors.epsilon_spectral"
   std::optional<double> epsilon;  // none: sizes were given, and nothing is promised
@@ -100,8 +99,8 @@ class Algorithm {
   virtual void extend(Index first, Index last) = 0;
   // The prompt is over (also where P = 0): methods that compress once do it here.
   virtual void finish_prompt() {}
-  // Before row `row.row` is answered (its token was fed): only for Needs::row_logits. Of prompt
-  // rows for those that are scored alone.
+  // Before row `row.row` is answered (its token was fed): only for Needs::row_logits. Prompt rows
+  // are prepared only where they are scored.
   virtual void prepare(const RowLogits& row) { static_cast<void>(row); }
   // After it was answered: only for Needs::row_logits, and no prompt row.
   virtual void answered(const RowLogits& row) { static_cast<void>(row); }
@@ -144,7 +143,7 @@ struct CellMemory {
   double working = 0.0;  // more at one time, copies of the stream's vectors included
 };
 
-// What is known of an algorithm beforehand, as functions of its parameters: of Params in an
+// Facts of an algorithm known beforehand, as functions of its parameters: of Params in an
 // AlgorithmDescription, of the algorithm's own struct where it is written (typed_algorithm.hpp).
 template <class P>
 struct AlgorithmFunctions {
@@ -155,7 +154,7 @@ struct AlgorithmFunctions {
   FunctionOf<P, std::optional<std::pair<std::string, std::string>>()> validate;
   // Why it cannot run on such a stream with this prompt; the cell is skipped with that reason.
   FunctionOf<P, std::optional<std::string>(const StreamShape&, Index prompt)> skip_reason;
-  // Of what the parameters name, asked for each KV head; empty if they name nothing.
+  // Misfit of a KV head with what the parameters name; empty if they name nothing.
   FunctionOf<P, std::optional<Misfit>(const StreamId&, const StreamShape&, Index prompt)> misfit;
   FunctionOf<P, std::vector<SharedWork>(const StreamShape&, Index prompt, std::uint32_t seed)>
       shared_work;
@@ -164,8 +163,8 @@ struct AlgorithmFunctions {
   FunctionOf<P, ModelWork(std::uint32_t seed)> model_work;
   FunctionOf<P, std::unique_ptr<Algorithm>(const CellContext&)> create;
   // The most that is kept when a decode row is answered, if shape, prompt and parameters decide it;
-  // grows with the budget up to one that keeps everything. What {"memory": F} is solved with: if it
-  // is empty, what is kept never follows from the parameters.
+  // grows with the budget up to one that keeps everything. It solves {"memory": F}: if it is empty,
+  // what is kept never follows from the parameters.
   FunctionOf<P, std::optional<KeptCounts>(const StreamShape&, Index prompt)> most_kept;
   // Why what it keeps cannot be written down as rows of tokens and vectors; none if it can.
   FunctionOf<P, std::optional<std::string>()> not_rows;
@@ -183,14 +182,14 @@ struct AlgorithmFunctions {
   FunctionOf<P, CellMemory(const StreamShape&, Index prompt)> memory;
 };
 
-// Of what a model may have besides scale, soft-cap and window: why an algorithm does not run with
-// it, as a clause; empty: it does.
+// Reasons, as clauses, why an algorithm does not run with what a model may have besides scale,
+// soft-cap and window; empty: it runs.
 struct ModelLimits {
   std::string alibi;       // a bias of the logits that grows with the distance
   std::string all_tokens;  // every row sees every token: all are the prompt, no row is decoded
 };
 
-// What is known of it whatever its parameters.
+// Facts of an algorithm whatever its parameters.
 struct AlgorithmFacts {
   std::string id;
   std::vector<std::string> aliases;
@@ -226,7 +225,8 @@ struct AlgorithmDescription : AlgorithmFacts, AlgorithmFunctions<Params> {
   ~AlgorithmDescription();
 };
 
-// What keeps a cell from running whatever the algorithm: query rows that the dump does not hold.
+// Reason that keeps a cell from running whatever the algorithm: query rows that the dump does not
+// hold.
 std::optional<std::string> reason_to_skip(const AlgorithmDescription& algorithm,
                                           const Params& params, const StreamShape& shape,
                                           Index prompt);

@@ -17,7 +17,7 @@
 //
 //   double scratch(const StreamShape& shape, Index prompt) const;
 //
-// What is gathered over the scored rows, for `derived` alone, comes later, from their logits while
+// Numbers gathered over the scored rows, for `derived` alone, come later, from their logits while
 // they pass through the cells. Such a kind has
 //
 //   void add_rows(const SharedContext& setting, const RowBlock& block, Result& result) const;
@@ -41,7 +41,7 @@
 
 namespace kvbench {
 
-// What shared work may look at.
+// Inputs of shared work.
 struct SharedContext {
   const Stream& stream;
   Index prompt;
@@ -52,8 +52,8 @@ struct SharedContext {
   const std::vector<double>* value_spectral = nullptr;
 };
 
-// What model work may look at: every stream of the scope, by layer, then KV head, one at a time, as
-// often as wanted; all have the same tokens, those of a layer the same shape.
+// Inputs of model work: every stream of the scope, by layer, then KV head, one at a time, as often
+// as wanted; all have the same tokens, those of a layer the same shape.
 struct ModelContext {
   std::function<void(const std::function<void(const Stream&)>&)> for_each_stream;
   Index prompt;
@@ -115,7 +115,7 @@ struct WorkOutcome {
   std::string failure;
 };
 
-// What the cells of a group share.
+// Work that the cells of a group share.
 class SharedWork {
  public:
   template <class Work>
@@ -194,7 +194,7 @@ class SharedWork {
   std::function<double(const StreamShape&, Index)> scratch_;  // empty: 0
 };
 
-// What the memory of model work depends on.
+// Sizes that the memory of model work depends on.
 struct ScopeSize {
   Index streams = 0;  // KV heads of the scope
   Index heads_per_kv = 1;
@@ -205,8 +205,8 @@ struct ScopeSize {
   Index heads() const { return streams * heads_per_kv; }  // query heads
 };
 
-// What is decided once for a whole scope, the model or a layer. Its kinds take a ModelContext, and
-// say with
+// Work that decides once for a whole scope, the model or a layer. Its kinds take a ModelContext,
+// and say with
 //   double bytes(const ScopeSize& size) const;
 // the most memory that computing takes besides the current stream.
 class ModelWork {

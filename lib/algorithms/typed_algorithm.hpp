@@ -1,5 +1,5 @@
 // An algorithm as its file writes it: functions of its own parameter struct P, and the table that
-// fills P. What the rest of the program sees is an AlgorithmDescription.
+// fills P. The rest of the program sees an AlgorithmDescription.
 #pragma once
 
 #include <memory>

@@ -16,7 +16,7 @@ std::string cache_head_path(const StreamId& id);
 // in the file.
 KeptHead check_cache_head(ErrorList& errors, hid_t group, const std::string& location);
 
-// Its rows. What is wrong with them is collected, the first of each kind by its row.
+// Its rows. Errors in them are collected, the first of each kind by its row.
 KeptRows read_kept_rows(ErrorList& errors, hid_t group, const std::string& location);
 
 // The head with what its rows say of it: how many tokens and query heads there must be.

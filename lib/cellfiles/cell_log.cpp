@@ -9,7 +9,7 @@
 namespace kvbench {
 namespace {
 
-// What a record begins with; id and body follow, then the checksum of all before it.
+// Head of a record; id and body follow, then the checksum of all before it.
 struct RecordHead {
   std::uint64_t kind = 0;
   std::uint64_t id_bytes = 0;

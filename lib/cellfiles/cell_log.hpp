@@ -1,5 +1,5 @@
-// What cells leave while a run works, in the order in which they finished. HDF5 does not survive a
-// kill in the middle of a write: the run's HDF5 files are made from this at its end.
+// Log of what cells leave while a run works, in the order in which they finished. HDF5 does not
+// survive a kill in the middle of a write: the run's HDF5 files are made from this at its end.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 namespace kvbench {
 
 // A file that only grows, one record per cell, each written at once and carrying its checksum; what
-// follows the last whole record is cut off when it is opened for writing. What a record holds is
-// its writer's; its bytes are this machine's, for the file exists during an unfinished run and
+// follows the last whole record is cut off when it is opened for writing. The writer decides what a
+// record holds; its bytes are this machine's, for the file exists during an unfinished run and
 // nowhere else.
 class CellLog {
  public:
@@ -41,7 +41,7 @@ class CellLog {
   AppendLog log_;
   std::uint64_t kind_;
   KeyIndex cells_;                    // hashes of ids
-  std::deque<std::int64_t> offsets_;  // of their records
+  std::deque<std::int64_t> offsets_;  // offsets of their records
 };
 
 }  // namespace kvbench

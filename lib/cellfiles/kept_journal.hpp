@@ -1,4 +1,4 @@
-// What cells kept, until cache files are made of it.
+// Journal of what cells kept, until cache files are made of it.
 #pragma once
 
 #include <string>

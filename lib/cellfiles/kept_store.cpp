@@ -66,7 +66,7 @@ void KeptStore::scan() {
         if (!head.cell.empty()) in_files_.emplace(head.cell, Place{cache->path, head});
       }
     } catch (const InputError& error) {
-      settings_of_[entry.path()] = "";  // of no setting: not written over
+      settings_of_[entry.path()] = "";  // no setting: not written over
       unreadable_.insert(unreadable_.end(), error.messages().begin(), error.messages().end());
     }
   }

@@ -23,7 +23,7 @@ struct CacheCell {
 
 struct CacheFile {
   std::string name;  // in the folder
-  std::string hash;  // of the setting: what tells it from another of the same name
+  std::string hash;  // hash of the setting: what tells it from another of the same name
   CacheHeader header;
   std::vector<CacheCell> cells;
 };
@@ -53,22 +53,22 @@ class KeptStore {
   // Adds (or replaces) what one cell kept: it survives a kill when this returns.
   void write(const std::string& cell_id, const KeptRows& kept);
   bool has(const std::string& cell_id) const;
-  // Of a cell that it has. Throws IoError, InputError.
+  // Rows of a cell that it has. Throws IoError, InputError.
   KeptRows read(const std::string& cell_id) const;
 
   // Removes the journal, the files that it found, which cells of a run are in, and what a killed
   // finish() left under temporary names; nothing else. Throws IoError.
   void remove();
 
-  // Writes the files that have new cells or lie elsewhere. What other runs left in a file of the
-  // same setting stays in it; the file of another setting, or one that could not be read, is not
+  // Writes the files that have new cells or lie elsewhere. Cells that other runs left in a file of
+  // the same setting stay in it; the file of another setting, or one that could not be read, is not
   // touched: this one's name then ends in its hash, or that and a number. `files` name all cells of
-  // the plan. What a killed finish() left goes, whatever its name. `complete`: no cell is missing,
-  // and the journal goes.
+  // the plan. Files that a killed finish() left go, whatever their names. `complete`: no cell is
+  // missing, and the journal goes.
   void finish(const std::vector<CacheFile>& files, bool complete);
 
  private:
-  // Of a cell in a file.
+  // Place of a cell in a file.
   struct Place {
     std::string path;
     KeptHead head;

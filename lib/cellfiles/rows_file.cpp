@@ -341,7 +341,7 @@ void RowsFile::finish(std::size_t cells, const std::function<std::string(std::si
   }
   const hdf5::Session session;
   const hdf5::Handle before = in_file_.size() == 0 ? hdf5::Handle() : open_rows(path_);
-  std::set<std::string> others;  // of other sweeps
+  std::set<std::string> others;  // cells of other sweeps
   const auto note_other = [&](const std::string& id) {
     if (!has_id(order, id)) others.insert(id);
   };
@@ -394,7 +394,7 @@ double seconds_per_cell_of_rows(const Names& columns, int heads_per_kv, std::siz
     const hdf5::Handle file(H5Fcreate("rows", H5F_ACC_TRUNC, H5P_DEFAULT, in_memory.get()));
     while (cells < kMost && (cells == 0 || cells * bytes < kMostBytes) &&
            (cells < kFewest || spent() < budget)) {
-      for (int pass = 0; pass < 2; ++pass) static_cast<void>(hash64(body));  // of the journal
+      for (int pass = 0; pass < 2; ++pass) static_cast<void>(hash64(body));  // journal hashes
       write_cell(file.get(), columns, hash128_hex(std::to_string(cells++)), cell);
     }
     hdf5::check(H5Fflush(file.get(), H5F_SCOPE_GLOBAL));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kRowsKind = 0x3253574f52564b02;
 
-// Of records with these columns, in this order: others are not taken for them.
+// Kind of records with these columns, in this order: others are not taken for them.
 std::uint64_t kind_of(const std::vector<std::string>& columns) {
   return kRowsKind ^ hash64(fmt::format("{}", fmt::join(columns, "\n")));
 }

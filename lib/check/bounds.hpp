@@ -51,7 +51,7 @@ struct TrivialRule {
 
 struct Bound {
   std::string name;
-  std::string pointer;  // of the bound in its file
+  std::string pointer;  // place of the bound in its file
   CellSelector where;
   std::string metric;  // "errors.relative_l2.mean"
   Json::json_pointer metric_place;

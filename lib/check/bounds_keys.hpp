@@ -10,7 +10,7 @@
 
 namespace kvbench {
 
-// What makes a bound one of its kind, and the keys that belong to that kind alone.
+// Keys that make a bound one of its kind, and the keys that belong to that kind alone.
 struct BoundKind {
   std::vector<std::string> choosing;  // one of them is given
   std::vector<std::string> needed;    // and these

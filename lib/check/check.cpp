@@ -126,7 +126,7 @@ class Baselines {
   std::map<std::string, CheckedResults> files_;
 };
 
-// What the selectors of every bound match, found in one pass over each kind of records.
+// Matches of every bound's selectors, found in one pass over each kind of records.
 class Matches {
  public:
   Matches(const BoundsFile& bounds, const CheckedResults& results, const Baselines& baselines) {

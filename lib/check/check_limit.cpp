@@ -39,7 +39,7 @@ std::optional<double> tested_metric(const Bound& bound, const Json& cell, BoundO
 
 std::optional<double> limit_of(const LimitRule& rule, const Json& cell) {
   if (rule.number) return rule.number;
-  // What {"memory": F} was solved to is derived.
+  // A parameter given as {"memory": F} has its solved value in `derived`.
   const auto given = Json::json_pointer("/key/params") / rule.param;
   const bool is_solved = cell.contains(given / "memory");
   return number_at(cell, is_solved ? Json::json_pointer("/derived") / rule.param : given);

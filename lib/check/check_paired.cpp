@@ -109,7 +109,7 @@ struct Signs {
   Index lower = 0;
   Index higher = 0;
   Index ties = 0;
-  std::vector<double> log_ratios;  // of pairs of positive numbers
+  std::vector<double> log_ratios;  // log ratios of pairs of positive numbers
 
   void add(double value, double other) {
     ++(value < other ? lower : value > other ? higher : ties);

@@ -10,7 +10,7 @@ namespace kvbench {
 
 // Cells that a bound's `where` selects; records of whole layers where the metric is theirs.
 struct MatchedCells {
-  const CheckedRecords& all;  // what places are of
+  const CheckedRecords& all;  // records that places refer to
   Places sound;               // computed, and not vacuous
   Places vacuous;             // computed; evidence of a violation, never of a bound held
   Places skipped;

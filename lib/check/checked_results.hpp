@@ -65,8 +65,8 @@ class CheckedResults {
   Json rest_;
 };
 
-// Of a record what bounds look at: what identifies it, `derived`, and the numbers that they name.
-// Anything that is not a record is left as it is.
+// The part of a record that bounds look at: what identifies it, `derived`, and the numbers that
+// they name. Anything that is not a record is left as it is.
 Json needed_part(const BoundsFile& bounds, const Json& record);
 
 }  // namespace kvbench

@@ -16,7 +16,7 @@ constexpr double kLeastSeeds = 3.0;
 constexpr double kDeviations = 4.0;
 constexpr double kLeastRoom = 1e-6;
 constexpr double kRoomOverDifference = 10.0;
-constexpr double kRounding = 1e-12;  // of what is exact on one machine and not on another
+constexpr double kRounding = 1e-12;  // rounding of what is exact on one machine and not on another
 
 // A list would be read as any of its elements.
 Json as_one_value(const Json& value) { return value.is_array() ? Json::array({value}) : value; }

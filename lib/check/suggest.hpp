@@ -35,12 +35,12 @@ class BoundsSuggestion {
   std::vector<std::string> left_out() const;
 
  private:
-  struct Moments {  // of one unit's seeds
+  struct Moments {  // moments of one unit's seeds
     double count = 0.0;
     double mean = 0.0;
     double squares = 0.0;  // sum of squared differences from the mean
   };
-  struct Numbers {  // of one metric in one setting
+  struct Numbers {  // numbers of one metric in one setting
     double largest = 0.0;
     double largest_difference = 0.0;  // relative, between two runs of one cell
     bool is_null = false;             // in a cell

@@ -82,7 +82,7 @@ class Pairing {
     }
   }
 
-  // Of A and, where they are an axis, number of tokens.
+  // Setting of A and, where they are an axis, number of tokens.
   using Setting = std::pair<std::size_t, Index>;
   using Settings = std::map<Setting, std::vector<Pair>>;
   const Settings& settings() const { return settings_; }
@@ -93,7 +93,7 @@ class Pairing {
   }
   const std::vector<std::string>& metrics() const { return metrics_; }
 
-  // What the pairs of one setting add up to.
+  // Sums over the pairs of one setting.
   SettingSums sums(const std::vector<Pair>& pairs) const {
     ComparedResults::Reader of_a(a_);
     ComparedResults::Reader of_b(b_);
@@ -154,7 +154,7 @@ class Pairing {
 // One metric of the units of a setting that have it.
 struct UnitValues {
   std::vector<double> a, b, difference, log_ratio;
-  std::vector<std::size_t> unit;  // of A
+  std::vector<std::size_t> unit;  // units of A
   std::vector<double> scale;      // that a, b and difference were multiplied by; empty: 1
 
   // Makes the mean of shares that of `weights`, one of each unit: bytes over bytes.

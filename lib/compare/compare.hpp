@@ -25,11 +25,11 @@ struct CompareRules {
 
   // Every error, each by its mean over rows if it is a distribution; relative_l2 first.
   static std::vector<std::string> default_metrics();
-  // Of records of whole layers.
+  // Metrics of records of whole layers.
   static std::vector<std::string> default_layer_metrics();
 };
 
-// What is wrong with a metric to compare, with a remedy.
+// Error of a metric to compare, with a remedy.
 std::optional<std::string> compared_metric_error(const std::string& path);
 
 // A mean over units with its 95 % interval (results/mean_interval.hpp); none with one group of
@@ -71,7 +71,7 @@ struct SettingComparison {
 struct Comparison {
   std::vector<SettingComparison> settings;  // in the order of A
   Index pairs = 0;                          // cells whose key both have, whatever their status
-  Index without_number = 0;                 // of them those that are ok in neither
+  Index without_number = 0;                 // those of them that are ok in neither
   std::vector<Json> lost;    // a number in A and none in B: cell_reference(), `reason`
   std::vector<Json> gained;  // the reverse
   std::vector<Json> only_a;  // cell_reference()s of keys that the other results do not have

@@ -1,4 +1,4 @@
-// What `kvbench compare --json` prints.
+// Document that `kvbench compare --json` prints.
 #include "compare/compare.hpp"
 
 namespace kvbench {

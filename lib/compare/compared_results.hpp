@@ -21,11 +21,11 @@ class ComparedResults {
   struct Cell {
     std::size_t setting = 0;
     std::size_t unit = 0;
-    Index tokens = 0;  // of its key
+    Index tokens = 0;  // tokens of its key
     std::string id;
     std::string seed;            // as JSON
     std::string trouble;         // "failed: why" if the cell is not ok, else empty
-    std::vector<double> values;  // of the metrics, NaN if null
+    std::vector<double> values;  // values of the metrics, NaN if null
   };
 
   // `metrics`: paths from a record. For messages, `path`: of the file; `member`: whose elements the
@@ -43,7 +43,7 @@ class ComparedResults {
   const KeyIndex& keys() const { return keys_; }
   const std::vector<Json>& settings() const { return settings_; }  // algorithm, label, params
   const std::vector<Json>& units() const { return units_; }        // dump, sequence, layer, kv_head
-  const std::vector<UnitNesting>& nesting() const { return nesting_; }  // of the units
+  const std::vector<UnitNesting>& nesting() const { return nesting_; }  // nesting of the units
 
   // Whether a layer of a sequence was run on several numbers of its tokens: an axis of the sweep.
   bool tokens_vary() const { return tokens_vary_; }
@@ -66,7 +66,7 @@ class ComparedResults {
   };
 
  private:
-  // What of a cell has one size for all; its values, id, seed and trouble follow.
+  // The part of a cell that has one size for all; its values, id, seed and trouble follow.
   struct Fixed {
     std::uint32_t setting, unit, id_size, seed_size;
     Index tokens;

@@ -20,8 +20,8 @@ struct RecordDifference {
   Json recomputed;  // null if it has no such value
 };
 
-// Every value of `recorded` that `recomputed` does not repeat, in the order of `recorded`. What
-// names a cell or varies from run to run (id, key, label, repro, timing) is left out, and so is
+// Every value of `recorded` that `recomputed` does not repeat, in the order of `recorded`. Members
+// that name a cell or vary from run to run (id, key, label, repro, timing) are left out, and so is
 // what `recomputed` alone has: later versions write more.
 std::vector<RecordDifference> record_differences(const Json& recorded, const Json& recomputed,
                                                  const NumberTolerance& tolerance);

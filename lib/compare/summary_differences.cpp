@@ -67,7 +67,7 @@ void require_seed(const Json& record) {
                    to_line(seed));
 }
 
-// What the rules of schema version 1.7.0 changed.
+// Drops what the rules of schema version 1.7.0 changed.
 void drop_changed(Json& entry) {
   if (!entry.is_object()) return;
   const auto drop_of_errors = [](Json& part) {

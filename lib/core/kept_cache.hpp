@@ -24,7 +24,7 @@ struct KeptRow {
   Index end = kToTheEnd;
   std::int16_t head = -1;   // the query head of the group that reads it; -1: all
   std::int32_t copies = 1;  // equal rows that are stored; the weights are those of all of them
-  // What is stored of it.
+  // Parts of it that are stored.
   bool keeps_key = true;
   bool keeps_value = true;
   bool counts_as_token = true;
@@ -33,7 +33,7 @@ struct KeptRow {
   bool operator==(const KeptRow&) const = default;
 };
 
-// Of one KV head.
+// Kept rows of one KV head.
 struct KeptRows {
   Index prompt = 0;  // P that it was made for
   std::vector<KeptRow> rows;
@@ -45,7 +45,7 @@ struct KeptRows {
   std::vector<Index> further_numbers;  // [n - P] stored besides at each decode row, or empty
 };
 
-// What is known of a KV head without reading its rows.
+// Facts of a KV head known without reading its rows.
 struct KeptHead {
   std::string sequence;
   int layer = 0;
@@ -54,8 +54,8 @@ struct KeptHead {
   std::optional<Index> tokens;  // n that it was made for
   std::string cell{};           // id of the cell that kept the rows; empty: not said
   Index rows = 0;
-  Index d = 0;             // of keys of its own, 0: none
-  Index dv = 0;            // of values of its own, 0: none
+  Index d = 0;             // width of keys of its own, 0: none
+  Index dv = 0;            // width of values of its own, 0: none
   Index least_tokens = 0;  // n is at least this
   int query_heads = 1;     // G is at least this
 };
@@ -64,7 +64,7 @@ struct KeptHead {
 // are known.
 struct KeptCache {
   std::string path;
-  std::string fingerprint;  // of its content
+  std::string fingerprint;  // fingerprint of its content
   std::string method;
   std::string dump;             // fingerprint of the dump whose rows they are; empty: not said
   std::string setting;          // method, parameters, seed and dump: what tells settings apart

@@ -7,8 +7,8 @@
 
 namespace kvbench {
 
-// A turn of vectors by a number of positions, or the mean of several turns. Of a vector of d
-// dimensions the first 2 * inv_freq.size() turn in pairs, the others stay.
+// A turn of vectors by a number of positions, or the mean of several turns. The first 2 *
+// inv_freq.size() dimensions of a vector turn in pairs, the others stay.
 class Turn {
  public:
   explicit Turn(const Rope& rope, double positions = 0.0);

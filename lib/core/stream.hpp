@@ -29,7 +29,7 @@ struct Rope {
   bool interleaved = false;      // pairs (2p, 2p + 1); else (p, p + d_rot / 2)
 };
 
-// What is known of a stream without reading its tensors: enough to plan.
+// Facts of a stream known without reading its tensors: enough to plan.
 struct StreamShape {
   Index tokens = 0;                  // n
   Index d = 0;                       // key and query dimension
@@ -44,7 +44,7 @@ struct StreamShape {
   int n_layers = 1;                  // layers of the model
   std::shared_ptr<const Rope> rope;  // null if the dump holds no RoPE data
   bool wo_v_l1 = false;              // whether the dump holds Stream::wo_v_l1
-  // Of Stream::repeat_queries and repeat_keys; null if the dump does not hold them.
+  // Pass of Stream::repeat_queries and repeat_keys; null if the dump does not hold them.
   std::shared_ptr<const RepeatPass> repeat;
   bool sinks = false;         // whether there are Stream::sinks
   bool alibi = false;         // whether there are Stream::alibi_slopes
@@ -87,7 +87,7 @@ struct Stream {
   const double* query(int g, Index row) const {
     return queries[static_cast<std::size_t>(g)].row(row - shape.first_query);
   }
-  // Of query head g; -infinity without one, whose canonical_exp adds 0.
+  // Sink of query head g; -infinity without one, whose canonical_exp adds 0.
   double sink(int g) const {
     return sinks.empty() ? -std::numeric_limits<double>::infinity()
                          : sinks[static_cast<std::size_t>(g)];

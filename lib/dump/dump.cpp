@@ -27,7 +27,7 @@ struct OpenLayer {
   std::string sequence;
   int layer = -1;
   std::optional<Tensor> k, v;    // no v where values lie in the keys
-  std::vector<Queries> queries;  // of the layer itself, then of its readers
+  std::vector<Queries> queries;  // queries of the layer itself, then of its readers
   std::optional<Tensor> q_repeat, k_repeat;
 };
 
@@ -120,15 +120,15 @@ struct Dump::Impl {
     was_read_first = true;
   }
 
-  // What `read` returns, after the first reading.
+  // Result of `read`, after the first reading.
   template <class Read>
   auto elements(const std::string& location, Read read) const {
     if (first_in_child) read_first();
     return within_memory(location, [&] { return unchanged(read); });
   }
 
-  // What `read` returns, unless the file is another by then: HDF5 reads zeros behind the end of a
-  // file that was cut.
+  // Result of `read`, unless the file is another by then: HDF5 reads zeros behind the end of a file
+  // that was cut.
   template <class Read>
   auto unchanged(Read read) const {
     const hdf5::Session session;

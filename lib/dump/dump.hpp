@@ -25,7 +25,7 @@ struct LayerInfo {
   Index query_rows = 0;  // Nq: queries of the last Nq positions
   Index d = 0;
   Index dv = 0;
-  std::string dtype;  // of k: "float16", "bfloat16", "float32" or "float64"
+  std::string dtype;  // type of k: "float16", "bfloat16", "float32" or "float64"
   ElementType coarsest = ElementType::kFloat64;  // the largest roundoff among q, k and v
   ElementType out_type = ElementType::kFloat64;
   double scale = 1.0;  // multiplies <q, k>
@@ -44,11 +44,12 @@ struct LayerInfo {
   std::uint64_t wo_chunk_bytes = 0;  // at most held to decode its chunks
   Index residual_rows = 0;           // Nr: residual norms of the last Nr positions
   // The layer whose keys and values it reads: it has none of its own, and its query heads are
-  // further ones of that layer's streams, after its own. Of that layer: who reads it.
+  // further ones of that layer's streams, after its own. `readers`: the layers that read this
+  // one's.
   std::optional<int> kv_layer;
   std::vector<int> readers;
   Index further_query_heads = 0;
-  Index repeat_rows = 0;                     // of q_repeat and k_repeat, 0 = not stored
+  Index repeat_rows = 0;                     // rows of q_repeat and k_repeat, 0 = not stored
   std::shared_ptr<const RepeatPass> repeat;  // the sequence's, if they are stored
 };
 
@@ -69,7 +70,7 @@ struct DumpInfo {
   bool hashed_by_tensor = false;  // its attribute `fingerprint` is "by tensor"
   std::string model;
   std::string producer;
-  int n_layers = 0;                                             // of the model
+  int n_layers = 0;                                             // layers of the model
   std::vector<std::pair<std::string, std::string>> attributes;  // all root attributes, as text
   std::vector<SequenceInfo> sequences;                          // ascending by name
 
@@ -118,8 +119,8 @@ class Dump {
   const DumpInfo& info() const;
 
   // Reads one KV head: keys, values and the queries of its group, first `tokens` positions (0 =
-  // all). NaN and infinity throw InputError naming dataset, head and token. Holds nothing else. Of
-  // a layer that others read: with the queries of all; of one that reads another: with its own
+  // all). NaN and infinity throw InputError naming dataset, head and token. Holds nothing else. A
+  // layer that others read comes with the queries of all, one that reads another with its own
   // alone.
   std::unique_ptr<StreamData> read_stream(const std::string& sequence, int layer, int kv_head,
                                           Index tokens = 0) const;
@@ -142,9 +143,10 @@ class Dump {
   // memory, empty for others.
   TensorHashes tensor_hashes() const;
 
-  // Of keys and values that a capture more often than a model has: equal KV heads, tokens of zeros
-  // at the end, a layer with another one's (dump/layer_survey.hpp). Known from the fingerprint, if
-  // that was asked for before; else from samples, and all of what they make suspicious.
+  // Notes on keys and values that a capture has more often than a model: equal KV heads, tokens of
+  // zeros at the end, a layer with another one's (dump/layer_survey.hpp). Known from the
+  // fingerprint, if that was asked for before; else from samples, and all of what they make
+  // suspicious.
   std::vector<std::string> notes() const;
 
   // Where the fingerprint is of samples: size and time of the last change of the file, by which a

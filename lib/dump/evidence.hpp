@@ -10,7 +10,8 @@
 
 namespace kvbench {
 
-// Of a sequence of `tokens` tokens, at `location`; null without the dataset, or with errors.
+// Evidence of a sequence of `tokens` tokens, at `location`; null without the dataset, or with
+// errors.
 std::shared_ptr<const Evidence> check_evidence(ErrorList& errors, hid_t sequence,
                                                const std::string& location, Index tokens);
 

@@ -38,15 +38,15 @@ enum class Survey { kNone, kKeys, kValues };
 
 struct TensorPlace {
   std::string path;
-  Index row_token;  // of row 0
+  Index row_token;  // token of row 0
   const char* row_name;
   Survey survey;
-  std::string sequence;  // of what is surveyed
+  std::string sequence;  // sequence that is surveyed
   int layer;
   std::uint64_t bytes;
 };
 
-// What was read of one head of a tensor.
+// Digest of what was read of one head of a tensor.
 struct HeadDigest {
   Hash128 hash;
   Index last_row = -1;  // the last one that is not zero

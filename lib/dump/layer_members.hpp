@@ -1,5 +1,5 @@
-// What a layer of a dump may have beyond q, k, v and their scale that changes its logits, its mask
-// or its values.
+// Members that a layer of a dump may have beyond q, k, v and their scale, and that change its
+// logits, its mask or its values.
 #pragma once
 
 #include <string>

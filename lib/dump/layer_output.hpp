@@ -1,5 +1,5 @@
-// What a dump may say of a layer's output: its projection W_O by head, and the residual stream that
-// the layer adds to. Checked with the structure, read later.
+// Optional data of a layer's output: its projection W_O by head, and the residual stream that the
+// layer adds to. Checked with the structure, read later.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ struct LayerTensors {
   const std::optional<TensorShape>& v;
 };
 
-// Of `wo` [Hq, dv, hidden]; none without it, or with errors.
+// Shape of `wo` [Hq, dv, hidden]; none without it, or with errors.
 std::optional<TensorShape> check_wo(ErrorList& errors, hid_t layer, const std::string& location,
                                     const LayerTensors& tensors);
 

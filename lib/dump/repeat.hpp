@@ -1,5 +1,5 @@
-// What a dump holds of a pass in which the model repeats the prompt: /sequences/<s>/repeat, and
-// q_repeat and k_repeat of its layers.
+// Data of a pass in which the model repeats the prompt: /sequences/<s>/repeat, and q_repeat and
+// k_repeat of its layers.
 #pragma once
 
 #include <memory>

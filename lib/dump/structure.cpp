@@ -21,7 +21,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kMostLayers = 1024;  // of a sequence: several times a model's
+constexpr std::size_t kMostLayers = 1024;  // layers of a sequence: several times a model's
 
 // With more errors than this the sequences that are left are not looked at.
 constexpr std::size_t kEnoughStructureErrors = 500;
@@ -41,7 +41,7 @@ struct StreamTensors {
 };
 
 std::string chunks_too_large(std::uint64_t bytes, const StructureReading& reading, Index columns) {
-  constexpr Index kElements = Index{1} << 17;  // of a chunk that is as large as it needs to be
+  constexpr Index kElements = Index{1} << 17;  // elements of a chunk as large as needed
   const Index width = std::clamp(columns, Index{1}, kElements);
   return fmt::format(
       "decoding its chunks takes {:.3g} MiB of memory, more than the limit of {:.3g} MiB; store it "
@@ -50,8 +50,8 @@ std::string chunks_too_large(std::uint64_t bytes, const StructureReading& readin
       std::min(Index{1024}, kElements / width), width);
 }
 
-// What one stream takes: its keys, values and queries, and what else is read with them, as doubles,
-// and what is held to read them.
+// Checks the memory that one stream takes: its keys, values and queries, and what else is read with
+// them, as doubles, and what is held to read them.
 void check_memory(ErrorList& errors, const std::string& location, const StreamTensors& tensors,
                   const StructureReading& reading) {
   const auto& [q, k, v, wo_v_l1, repeat] = tensors;
@@ -286,10 +286,10 @@ SharedRope check_rope(ErrorList& errors, hid_t parent, const std::string& parent
   return std::make_shared<const Rope>(Rope{std::move(values), layout && *layout == "interleaved"});
 }
 
-// What the layers of a file have in common.
+// Facts that the layers of a file have in common.
 struct Model {
   int n_layers;
-  SharedRope rope;  // of the root
+  SharedRope rope;  // RoPE of the root
   int format_version;
   const StructureReading& reading;
 };
@@ -431,7 +431,7 @@ double elements_of(const LayerInfo& layer) {
 // Many small tensors that are compressed without end, or links to one tensor, come to more than
 // anybody has: each of them is within its own limits.
 void refuse_inflated(ErrorList& errors, const DumpInfo& info, double stored) {
-  constexpr double kMost = 100.0;  // of the bytes that are stored, as with one tensor
+  constexpr double kMost = 100.0;  // times the bytes that are stored, as with one tensor
   constexpr double kSmall = 0x1p28;
   double bytes = 0.0;
   for (const SequenceInfo& sequence : info.sequences) {

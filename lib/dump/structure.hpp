@@ -12,14 +12,15 @@
 namespace kvbench {
 
 struct StructureReading {
-  // Of the process that will read the tensors: the first reading's child has a limit of its own.
+  // Memory of the process that will read the tensors: the first reading's child has a limit of its
+  // own.
   std::uint64_t memory = usable_memory();
   std::uint64_t chunk_memory = usable_memory();  // bytes that decoding a layer's chunks may take
   Step step = [] {};                             // called before each sequence and layer
   bool is_outline = false;                       // tensors have shapes and no elements
 };
 
-// What the file holds. Throws one InputError with every error of its structure, each
+// Content of the file. Throws one InputError with every error of its structure, each
 // "FILE: /place: what; remedy".
 DumpInfo read_structure(hid_t file, const std::string& path, const StructureReading& reading);
 

@@ -21,9 +21,9 @@ struct TensorShape {
   std::string text() const;  // "[heads, rows, columns]"
 };
 
-// Of the dataset `name` of a layer; nullopt, with the errors, where it is not a tensor. `place`:
-// its own; `layout`: what its shape should be. `has_elements`: they are stored, as in all dumps
-// except outlines.
+// Shape of the dataset `name` of a layer; nullopt, with the errors, where it is not a tensor.
+// `place`: its own; `layout`: what its shape should be. `has_elements`:
+// they are stored, as in all dumps except outlines.
 std::optional<TensorShape> tensor_shape(ErrorList& errors, hid_t layer, const std::string& place,
                                         const std::string& name, const char* layout,
                                         bool has_elements = true);

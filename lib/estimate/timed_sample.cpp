@@ -58,7 +58,7 @@ class Spent {
 constexpr double kMostGrowth = 4.5;
 constexpr double kLeastGrowth = 3.0;
 
-// What the head takes at one length.
+// Seconds that the head takes at one length.
 struct Seconds {
   double read = 0.0;
   double reference = 0.0;
@@ -94,7 +94,7 @@ class Sampler {
     const double most_tokens = static_cast<double>(group_.shape.tokens) * memory_limit /
                                estimate_memory_bytes(plan_, group_, thread_count());
     const std::size_t few = std::min(kMinCells, head_.to_run);
-    const bool reads_all = group_.shape.first_query > 0;  // what is stored are the last queries
+    const bool reads_all = group_.shape.first_query > 0;  // the last queries are stored
     if (reads_all && most_tokens < static_cast<double>(group_.shape.tokens)) return {};
     Seconds shorter, longer;
     double part_before = 0.0, part = 0.0, took = 0.0, growth = 0.0;
@@ -195,7 +195,7 @@ class Sampler {
     return stream_;
   }
 
-  // What the head takes at this length, by these of its cells.
+  // Seconds that the head takes at this length, by these of its cells.
   Seconds time(Index tokens, const std::vector<std::size_t>& chosen) {
     const ShortReplay cut = short_replay(group_.shape, group_.prompt, group_.rows, tokens);
     Seconds seconds;
@@ -251,7 +251,8 @@ class Sampler {
     return seconds;
   }
 
-  // Of all cells of the head; none of those that are timed below is written.
+  // Seconds to write the rows of all cells of the head; none of those that are timed below is
+  // written.
   double rows_seconds(double budget) const {
     if (!plan_.keep_rows) return 0.0;
     const double per_cell = seconds_per_cell_of_rows(row_columns(), group_.shape.heads_per_kv,
@@ -259,8 +260,8 @@ class Sampler {
     return per_cell * static_cast<double>(head_.to_run);
   }
 
-  // What this head adds to the records of the whole layer: its query heads' parts of W_O, each read
-  // and multiplied with the exact outputs and the errors of every cell of a record.
+  // Seconds that this head adds to the records of the whole layer: its query heads' parts of W_O,
+  // each read and multiplied with the exact outputs and the errors of every cell of a record.
   double projection_seconds(const std::vector<CellOutputs>& outputs, std::size_t replayed) const {
     if (outputs.empty()) return 0.0;
     const Index dv = group_.shape.dv;
@@ -291,7 +292,7 @@ class Sampler {
     }
   }
 
-  // What a scoped cell follows, decided on this stream alone: each head bears its own part.
+  // Decisions that a scoped cell follows, made on this stream alone: each head bears its own part.
   const SharedResults* decide(const Stream& stream, Index prompt, const PlannedCell& cell,
                               std::map<WorkKey, std::unique_ptr<SharedResults>>& known,
                               double& seconds) const {
@@ -319,7 +320,7 @@ class Sampler {
   const HeadCells& head_;
   const Dump* dump_;  // null: `read_` is in its place
   const ReadStream& read_;
-  SharedPieces pieces_;               // of the cells to run
+  SharedPieces pieces_;               // pieces of the cells to run
   std::set<std::size_t> in_records_;  // cells of the head that records of the layer are made of
   std::unique_ptr<StreamData> data_;
   Stream stream_;  // the first part of it

@@ -15,7 +15,7 @@ namespace kvbench {
 
 // A KV head of a group, and the work that its cells are.
 struct HeadCells : PlannedHead {
-  std::size_t to_run = 0;  // of its cells: those that are not skipped
+  std::size_t to_run = 0;  // number of its cells that are not skipped
   double multiply_adds = 0.0;
 };
 
@@ -26,9 +26,9 @@ using ReadStream =
 struct TimedSample {
   double seconds = 0.0;             // that the whole head will take
   std::size_t cells = 0;            // that were computed
-  double projection_seconds = 0.0;  // of the seconds, on its part of the layer's records
-  double rows_seconds = 0.0;        // of the seconds, on writing the cells' per-row values
-  Index tokens = 0;                 // of the longest replay
+  double projection_seconds = 0.0;  // part of the seconds, on its part of the layer's records
+  double rows_seconds = 0.0;        // part of the seconds, on writing the cells' per-row values
+  Index tokens = 0;                 // tokens of the longest replay
 };
 
 // Replays cells spread evenly over the head's own on ever longer parts of its stream

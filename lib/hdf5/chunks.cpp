@@ -146,8 +146,8 @@ std::optional<std::string> refused_filters(const std::vector<Filter>& filters) {
   return std::nullopt;
 }
 
-// What is missing of a dataset without chunks: HDF5 1.10 reads what lies behind its bytes, and
-// zeros for one that was never written. nullopt if nothing is, or if it has chunks.
+// Bytes that a dataset without chunks lacks, as text: HDF5 1.10 reads what lies behind its bytes,
+// and zeros for one that was never written. nullopt if it lacks none, or if it has chunks.
 std::optional<std::string> lacking_bytes(hid_t dataset, const hdf5::Handle& properties) {
   const H5D_layout_t layout = H5Pget_layout(properties.get());
   if (layout != H5D_COMPACT && layout != H5D_CONTIGUOUS) return std::nullopt;
@@ -171,8 +171,8 @@ std::optional<std::string> lacking_bytes(hid_t dataset, const hdf5::Handle& prop
       wanted - stored, wanted, fmt::join(dims, ", "));
 }
 
-// What is wrong with how the chunks of a tensor are stored, and what to do; nullopt if nothing is.
-// `bytes` are those of its elements, `chunks` the number of chunks that hold them.
+// Error of how the chunks of a tensor are stored, with a remedy; nullopt if there is none. `bytes`
+// are those of its elements, `chunks` the number of chunks that hold them.
 std::optional<std::string> wrong_storage(hid_t dataset, hid_t space, double bytes, double chunks) {
   hsize_t written = 0;  // releases of HDF5 differ in whether they take H5S_ALL here
   hdf5::check(H5Dget_num_chunks(dataset, space, &written));

@@ -14,8 +14,8 @@ namespace kvbench {
 // Sizes of at most three dimensions, with leading ones of 1 where there are fewer.
 using Sizes = std::array<hsize_t, 3>;
 
-// What is held to read a tensor, in bytes: chunks that are kept, and one while that is decoded. 0
-// for other layouts than chunks.
+// Bytes held to read a tensor: chunks that are kept, and one while that is decoded. 0 for other
+// layouts than chunks.
 std::uint64_t chunk_bytes(hid_t dataset);
 
 // Rows that a chunk of a tensor spans; 0 for other layouts than chunks.

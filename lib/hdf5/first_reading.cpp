@@ -28,8 +28,8 @@ namespace {
 
 constexpr rlim_t kMemory = rlim_t{256} << 20;
 constexpr rlim_t kFewFiles = 16;
-constexpr time_t kStepSeconds = 1;                                  // of processor time
-constexpr std::uint64_t kMemoryOfSecond = std::uint64_t{16} << 20;  // of further memory
+constexpr time_t kStepSeconds = 1;                                  // seconds of processor time
+constexpr std::uint64_t kMemoryOfSecond = std::uint64_t{16} << 20;  // bytes of further memory
 constexpr int kSilentSeconds = 60;                                  // without a sign of life
 constexpr time_t kSignOfLife = 1;                                   // seconds between two of them
 constexpr int kNoMemory = 2;                                        // the child's exit code
@@ -143,7 +143,7 @@ class Report {
   _exit(0);
 }
 
-// What came from a child until it ended or fell silent.
+// Output of a child until it ended or fell silent.
 struct Heard {
   std::vector<std::string> messages;
   std::vector<std::string> answers;

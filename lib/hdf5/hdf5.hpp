@@ -22,9 +22,9 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What would be read from outside of the file: behind an external link, in external storage,
-// through a virtual dataset. These may lead to any file, to a pipe that blocks, or to themselves;
-// none is followed.
+// Refusal to read from outside of the file: behind an external link, in external storage, through a
+// virtual dataset. These may lead to any file, to a pipe that blocks, or to themselves; none is
+// followed.
 class OutsideError : public Error {
  public:
   using Error::Error;
@@ -100,7 +100,7 @@ Handle create_file(const std::string& path, Objects objects = Objects::kThousand
 void suit_millions(hid_t file_access);
 
 enum class Kind { kNone, kGroup, kDataset, kOther };
-// What `name` is below `parent`; kNone where there is no such link. Throws OutsideError where it
+// Kind of `name` below `parent`; kNone where there is no such link. Throws OutsideError where it
 // leads to another file, and Error where it cannot be followed: what is damaged must not pass for
 // absent.
 Kind kind_of(hid_t parent, const std::string& name);
@@ -131,7 +131,7 @@ bool has_attribute(hid_t object, const std::string& name);
 std::vector<std::string> attribute_names(hid_t object);  // ascending
 // Whether a type is the enumeration of FALSE and TRUE that h5py makes of truth values.
 bool is_truth_type(hid_t type);
-bool is_truth_value(hid_t object, const std::string& name);  // of an attribute
+bool is_truth_value(hid_t object, const std::string& name);  // the same of an attribute's type
 
 // A single value, scalar or array of one. nullopt if the attribute has another type (a number
 // with a fraction read as integer included) or shape. Both kinds of strings, any width of number,

@@ -40,7 +40,7 @@ void limit(H5AC_cache_config_t& cache, std::size_t most) {
   cache.initial_size = std::min(cache.initial_size, most);
 }
 
-// What the names of a group take that are in one piece, as in the oldest format: the piece is read
+// Bytes of a group's names where they are in one piece, as in the oldest format: the piece is read
 // anew at every access unless it fits into the cache.
 std::size_t bytes_of_names(hid_t group) {
   constexpr std::size_t kName = 64;  // an identity of 32 letters, and what lies round it

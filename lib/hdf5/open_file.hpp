@@ -15,7 +15,7 @@ namespace kvbench {
 // for a file that another program is writing.
 UniqueFd lock_dump_file(const std::string& path);
 
-// What the system records of an open file and its content.
+// State of an open file and its content, as the system records it.
 struct FileState {
   std::uint64_t inode = 0;
   std::int64_t size = 0;
@@ -25,7 +25,7 @@ struct FileState {
   bool operator==(const FileState&) const = default;
 };
 
-// Of an open file; throws InputError with `path` if the system does not tell.
+// State of an open file; throws InputError with `path` if the system does not tell.
 FileState state_of(const UniqueFd& file, const std::string& path);
 FileState state_of(const hdf5::Handle& file, const std::string& path);
 

@@ -1,4 +1,4 @@
-// What the parts of the structure check have in common: errors by their place in the file.
+// Errors by their place in the file, common to the parts of the structure check.
 #pragma once
 
 #include <fmt/format.h>

@@ -23,7 +23,7 @@ class WalkMatrix {
 
  private:
   std::vector<double> rows_;
-  std::vector<std::size_t> starts_;  // of row j in rows_
+  std::vector<std::size_t> starts_;  // start of row j in rows_
   std::vector<double> scale_;
 };
 

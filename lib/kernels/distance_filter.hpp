@@ -9,10 +9,10 @@
 
 namespace kvbench {
 
-// What makes a band narrow: points less their mean, times a power of two that takes all numbers
-// into [-1, 1].
+// Shift and scale that make a band narrow: points less their mean, times a power of two that takes
+// all numbers into [-1, 1].
 struct FilterScale {
-  // Of rows [first, rows) of `points` [rows, d].
+  // Scale of rows [first, rows) of `points` [rows, d].
   FilterScale(ConstMatrix points, Index first);
 
   // False if numbers are so large or so small that single precision decides nothing.
@@ -48,7 +48,7 @@ class FilterPoints {
   Index size_;  // d + 1: a row ends with 1
   FilterScale scale_;
   std::vector<float> rows_;    // none if not usable
-  std::vector<double> norms_;  // of shifted and scaled rows
+  std::vector<double> norms_;  // norms of shifted and scaled rows
 };
 
 class DistanceFilter {
@@ -76,11 +76,11 @@ class DistanceFilter {
  private:
   const FilterPoints& points_;
   Index count_ = 0;
-  double longest_ = 0.0;        // of the centres' norms
+  double longest_ = 0.0;        // largest of the centres' norms
   std::vector<float> centers_;  // column-major [d + 1, count]: a centre c ends with -||c||^2 / 2
   std::vector<float> scores_;   // [count padded, asked] <x, c> - ||c||^2 / 2
   Index asked_ = 0;             // first row of the product
-  std::vector<float> step_largest_;  // of the scores, in steps
+  std::vector<float> step_largest_;  // largest of the scores, in steps
   Answer answer_;
 };
 

@@ -24,7 +24,7 @@ constexpr Index kWidth = kPanels * Lanes::kCount;
 constexpr Index kKeyTile = 64;  // tokens that are packed at a time
 constexpr Index kDepth = 128;   // dimensions of a key panel at a time: 16 KiB
 constexpr Index kMinQueries = 11 * kRows;
-constexpr Index kCacheBytes = 640 << 10;  // of a block's queries, logits and outputs
+constexpr Index kCacheBytes = 640 << 10;  // bytes of a block's queries, logits and outputs
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 Index padded(Index count, Index to) { return (count + to - 1) / to * to; }
@@ -262,7 +262,7 @@ class Block {
   Index first_query_index_;
   Index count_;
   Index rows_;   // count_ padded: those beyond are zero queries
-  Index width_;  // of outputs, padded
+  Index width_;  // width of outputs, padded
   ExactRows& out_;
   AlignedDoubles queries_;  // [rows, d], scaled
   AlignedDoubles keys_;

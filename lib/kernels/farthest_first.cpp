@@ -18,7 +18,7 @@ namespace kvbench {
 namespace {
 
 constexpr Index kRowsAtOnce = 256;  // whose distances to the first centre are one piece of work
-constexpr double kFrontier = 0.9;   // of the largest squared distance
+constexpr double kFrontier = 0.9;   // share of the largest squared distance
 
 // Squared distances, canonical, and the centres they are to: of points to the nearest centre that
 // they know.
@@ -35,7 +35,7 @@ class Frontier {
  public:
   explicit Frontier(ConstMatrix points) : points_(points), packed_(points.cols), nearest_(0) {}
 
-  // Of the rows from `first` on, those at `floor` or farther in `known`.
+  // Starts with the rows from `first` on that are at `floor` or farther in `known`.
   void begin(Index first, const Nearest& known, double floor) {
     rows_.clear();
     nearest_.distances.clear();
@@ -121,7 +121,7 @@ class Traversal {
   std::size_t place(Index row) const { return static_cast<std::size_t>(row - first_); }
   Index centers() const { return static_cast<Index>(out_.tokens.size()); }
 
-  // Of rows that are not centres, the first: centres are at distance 0, as are points equal to one.
+  // First row that is not a centre: centres are at distance 0, as are points equal to one.
   Index first_left() const {
     return first_ + (std::find(chosen_.begin(), chosen_.end(), 0) - chosen_.begin());
   }
@@ -150,8 +150,8 @@ class Traversal {
   }
 
   // Goes on among the points at `floor` or farther, whose farthest is at `farthest`, until there
-  // are `count` centres or the next is nearer than `floor`. Of the last centre no radius is given.
-  // Returns the largest distance of these points.
+  // are `count` centres or the next is nearer than `floor`. The last centre gets no radius. Returns
+  // the largest distance of these points.
   double follow(double farthest, double floor, Index count) {
     frontier_.begin(first_, nearest_, floor);
     for (;;) {

@@ -31,7 +31,7 @@ constexpr int kColumns = 6;
 // Some tokens' values and what they weigh times their exponentials. Tokens without a weight in the
 // numerator are left out.
 struct Part {
-  Index first = 0;  // of the table's tokens
+  Index first = 0;  // first of the table's tokens
   Index last = 0;
   const double* values[kTokensAtOnce];
   Index count = 0;
@@ -92,7 +92,7 @@ class HostRows final : public ResidentRows {
               std::vector<AnswerMasses>& masses) const override;
 
  private:
-  // What one call needs besides its results.
+  // Scratch memory of one call.
   struct Scratch {
     WeightTable table;
     std::vector<Index> places;

@@ -12,8 +12,8 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kRowsAtOnce = 4;    // of X, whose multiples are added to a row of the result
-constexpr Index kRowsPerTask = 16;  // of the result
+constexpr Index kRowsAtOnce = 4;    // rows of X, whose multiples are added to a row of the result
+constexpr Index kRowsPerTask = 16;  // rows of the result
 constexpr Index kMostBisections = 128;
 
 // y[j] += sum over r of a[r] x[r][j], r ascending, j in [first, last).
@@ -102,8 +102,8 @@ class Tridiagonal {
 
   double& at(Index i, Index j) { return a_[static_cast<std::size_t>(i * stride_ + j)]; }
 
-  // Makes column k zero below k + 1. What it changes of the columns after it waits for the next
-  // step, which reads them anyway.
+  // Makes column k zero below k + 1. Its changes to later columns wait for the next step, which
+  // reads them anyway.
   void reflect(Index k) {
     if (last_) update_column(k);
     diagonal_.push_back(at(k, k));
@@ -219,9 +219,9 @@ class Tridiagonal {
 
   const Index n_;
   const Index stride_;
-  int exponent_ = 0;            // of the scale
+  int exponent_ = 0;            // exponent of the scale
   AlignedDoubles a_;            // [n, stride]
-  std::optional<Update> last_;  // of the last step, still to be done
+  std::optional<Update> last_;  // update of the last step, still to be done
   std::vector<double> diagonal_;
   std::vector<double> beside_;
 };

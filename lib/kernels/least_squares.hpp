@@ -1,7 +1,7 @@
 // Dense least squares and symmetric matrices in canonical arithmetic: every number is a fixed chain
 // of fused multiply-adds, divisions and roots, so its bits depend neither on threads nor on
-// instruction set. What they solve decides something (which token a pursuit takes next), which is
-// why no library does it.
+// instruction set. Their solutions decide something (which token a pursuit takes next), so no
+// library computes them.
 #pragma once
 
 #include <optional>
@@ -28,8 +28,8 @@ void multiply(ConstMatrix x, ConstMatrix c, MutableMatrix out);
 // A = U^T U.
 class Cholesky {
  public:
-  // Of A + shift I, A [n, n] given by its upper triangle; none where that is not positive definite
-  // in double precision.
+  // Factor of A + shift I, A [n, n] given by its upper triangle; none where that is not positive
+  // definite in double precision.
   static std::optional<Cholesky> of(ConstMatrix a, double shift);
 
   // B [n, m] becomes A^-1 B.

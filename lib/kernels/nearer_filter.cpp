@@ -67,7 +67,7 @@ struct Floats {
 constexpr int kCenters = 6;
 #endif
 
-constexpr int kVectors = 2;  // of points, whose scores with these centres do
+constexpr int kVectors = 2;  // vectors of points whose scores stay in registers
 constexpr Index kStrip = kVectors * Floats::kCount;
 static_assert(NearerFilter::kWidth % kStrip == 0);
 

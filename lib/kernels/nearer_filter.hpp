@@ -41,7 +41,8 @@ class NearerFilter {
   void find_nearer(Index tile, const double* known, std::vector<Pair>& pairs) const;
 
  private:
-  // Of a tile's points: scores that are too small to matter, and what a larger one takes off.
+  // Limits of a tile's points: the least score that matters, which rises to the best score less the
+  // band.
   struct Limits {
     alignas(64) float least[kWidth];
     alignas(64) float band[kWidth];
@@ -58,7 +59,7 @@ class NearerFilter {
   const Index d_;
   std::vector<float, LineAllocator<float>> packed_;  // [tiles, d, kWidth], zeros where unused
   std::vector<double> norms_;                        // [tiles * kWidth]
-  double longest_ = 0.0;                             // of the centres' norms
+  double longest_ = 0.0;                             // largest of the centres' norms
   std::vector<float> centers_;  // in blocks of some, dimension-major, zeros where unused
   std::vector<float> starts_;   // [centres padded] -||c||^2 / 2, where a score begins
 };

@@ -9,7 +9,7 @@
 
 namespace kvbench {
 
-// What a token weighs in the sums of an answer.
+// Weights of a token in the sums of an answer.
 struct WeightEntry {
   double num = 0.0;
   double den = 0.0;

@@ -21,7 +21,7 @@ constexpr int kNewtonSteps = 12;
 constexpr int kRitzSteps = 40;
 constexpr double kNewtonGap = 1e-2;    // relative; below it Newton's step wanders
 constexpr double kMinGap = 1e-3;       // relative; below it a factorisation proves the bound
-constexpr double kUnderflow = 1e-100;  // of what is squared or factorised, beside `all`
+constexpr double kUnderflow = 1e-100;  // smallest size to square or factorise, beside `all`
 
 ConstView view_of(ConstMatrix m) {
   return {m.data, m.rows, m.cols, Eigen::OuterStride<>(m.stride)};
@@ -90,8 +90,8 @@ bool orthonormalise(Vector& v, const Eigen::Ref<const Matrix>& basis) {
   return true;
 }
 
-// Of the first `count` columns of `basis`, column 0 becomes the Ritz vector of the largest Ritz
-// value, column 1 what it took from the others, orthonormal to it; `images` alike.
+// Combines the first `count` columns of `basis`: column 0 becomes the Ritz vector of the largest
+// Ritz value, column 1 its part from the other columns, orthonormal to it; `images` alike.
 void combine(Columns& basis, Columns& images, Index count) {
   using Small = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, 0, 3, 3>;
   const Small projected = basis.leftCols(count).transpose() * images.leftCols(count);
@@ -129,7 +129,7 @@ FollowedEigenvalue::FollowedEigenvalue(ConstMatrix all, Index count) {
   scale_ = largest;
   values_.assign(solver.eigenvalues().data(), solver.eigenvalues().data() + d);
   vectors_.assign(solver.eigenvectors().data(), solver.eigenvectors().data() + d * d);
-  // What rounding may have taken from the second eigenvalue of `all` is given back.
+  // The second eigenvalue regains what rounding may have taken from that of `all`.
   second_ = values_[static_cast<std::size_t>(d - 2)] + 1e-12 * values_.back();
   current_.assign(vectors_.end() - d, vectors_.end());
 }

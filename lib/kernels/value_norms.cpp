@@ -62,7 +62,7 @@ ConstMatrix with_both_triangles(Matrix& gram) {
   return {gram.data(), gram.rows(), gram.cols()};
 }
 
-// Of tokens [first, last), whose squares no Gram matrix holds.
+// Norms of tokens [first, last), whose squares no Gram matrix holds.
 void scaled_norms(ConstMatrix values, Index first, Index last, double& spectral,
                   double& frobenius) {
   const Eigen::Map<const Matrix, 0, Eigen::OuterStride<>> part(

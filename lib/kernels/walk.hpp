@@ -1,4 +1,4 @@
-// What self-balancing walks (Alweiss, Liu and Sawhney) with an exponential kernel are made of: the
+// Parts of self-balancing walks (Alweiss, Liu and Sawhney) with an exponential kernel: the
 // mechanism of SoftmaxBalance and of BalanceKV as evaluated.
 #pragma once
 
@@ -45,7 +45,7 @@ struct Gathered {
   Gathered& operator=(Gathered&&) = default;
 };
 
-// What one walk goes over.
+// Tokens of one walk.
 struct WalkTokens {
   WalkKernel kernel;
   Gathered keys;    // [m, d]
@@ -60,7 +60,7 @@ struct WalkResult {
   std::vector<std::int8_t> signs;
   std::int64_t clamped = 0;           // steps whose p lay outside [0, 1]
   double max_abs_p_minus_half = 0.0;  // over the steps that drew, p clamped
-  std::vector<std::int64_t> histogram = std::vector<std::int64_t>(20, 0);  // of p, 20 equal bins
+  std::vector<std::int64_t> histogram = std::vector<std::int64_t>(20, 0);  // p in 20 equal bins
 
   // The next token's sign, +1 or -1, if `wanted` is its p before the clamp.
   int draw(const WalkRule& rule, double wanted, double uniform) {

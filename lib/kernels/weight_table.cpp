@@ -91,8 +91,8 @@ void WeightTable::find_lists(const AnswerBatch& batch, Index first, Index last,
   lists_.resize(used);
 }
 
-// Of the first list, as far as the last call has not done it; find_differing() compares those
-// entries of the others that are not in the list before them.
+// Compares the kinds of the first list's weights, as far as the last call has not; find_differing()
+// compares those entries of the others that are not in the list before them.
 void WeightTable::compare_kinds() {
   const List& front = lists_.front();
   const bool begins_alike = compared_first_ == front.first && compared_last_ <= front.last;
@@ -135,7 +135,8 @@ void WeightTable::find_differing() {
   }
 }
 
-// Of two lists that share most of their entries. Kinds are compared of what b alone has.
+// Notes the tokens at which two lists differ that share most of their entries. Kinds are compared
+// for the entries that b alone has.
 void WeightTable::note_differences(const List& a, const List& b) {
   const auto note = [&](std::int32_t token) {
     const auto word = static_cast<std::size_t>(token) / 64;
@@ -144,7 +145,7 @@ void WeightTable::note_differences(const List& a, const List& b) {
   };
   const WeightEntry* x = a.first;
   const WeightEntry* y = b.first;
-  if (b.first >= a.first && b.first < a.last) {  // what they share lies in one place
+  if (b.first >= a.first && b.first < a.last) {  // shared entries lie in one place
     for (; x != b.first; ++x) note(x->token);
     x = y = std::min(a.last, b.last);
   }

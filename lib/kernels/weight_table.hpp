@@ -1,5 +1,5 @@
-// What the tokens of some questions weigh, laid out for questions that are answered together: most
-// tokens weigh the same for all of them.
+// Token weights of some questions, laid out for questions that are answered together: most tokens
+// weigh the same for all of them.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ class WeightTable {
   std::vector<char> sums_value_;
   std::vector<std::int32_t> own_of_;  // by place in tokens_: a row of own_, or -1
   std::vector<double> own_[kWeightKinds];
-  std::vector<const WeightEntry*> next_;  // of each list
+  std::vector<const WeightEntry*> next_;  // next entry of each list
   bool is_numerator_[kWeightKinds] = {};
   bool is_zero_[kWeightKinds] = {};  // not of the numerator and the denominator
 };

@@ -68,9 +68,9 @@ class CpuWeightedValues final : public WeightedValues {
 
  private:
   struct Question {
-    std::size_t list = 0;   // of tokens
-    std::size_t first = 0;  // of its coefficients
-    std::size_t done = 0;   // of them, laid out
+    std::size_t list = 0;   // its list of tokens
+    std::size_t first = 0;  // first of its coefficients
+    std::size_t done = 0;   // how many of them are laid out
   };
 
   void unite_lists();
@@ -82,7 +82,7 @@ class CpuWeightedValues final : public WeightedValues {
   std::size_t lists_used_ = 0;
   std::vector<double> given_;  // coefficients, question after question
   std::vector<std::uint64_t> asked_about_;
-  std::vector<std::int32_t> tokens_;  // of any question, ascending
+  std::vector<std::int32_t> tokens_;  // tokens of any question, ascending
   std::vector<double> coefficients_;  // [some of tokens_, questions padded to whole blocks]
   std::vector<double> sums_;          // [questions padded, dv]
 };

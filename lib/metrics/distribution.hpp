@@ -1,4 +1,4 @@
-// What a cell keeps of the values that a metric has over rows and query heads.
+// Distribution of a metric's values over rows and query heads, as a cell keeps it.
 #pragma once
 
 #include <array>

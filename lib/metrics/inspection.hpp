@@ -1,5 +1,5 @@
-// What the tensors of one stream are like, whatever algorithm may run on it: the quantities that
-// the theorems' bounds are made of and that the papers' descriptive figures show.
+// Properties of one stream's tensors, whatever algorithm may run on it: the quantities that the
+// theorems' bounds are made of and that the papers' descriptive figures show.
 #pragma once
 
 #include <optional>
@@ -67,7 +67,7 @@ struct AttentionSummary {
   static const int kTopPercent[kTopLevels];  // 1, 2, 5, 10, 20, .. 90
 
   double largest_logit = 0.0;  // max over rows and tokens, not a mean
-  double entropy_nats = 0.0;   // of the softmax
+  double entropy_nats = 0.0;   // entropy of the softmax
   double zero_in_fp16 = 0.0;   // fraction with p <= 2^-25: rounds to zero in half precision
   std::vector<SparsityPoint> absolute;  // p <= threshold
   std::vector<SparsityPoint> relative;  // p <= threshold * largest p of the row
@@ -77,7 +77,7 @@ struct AttentionSummary {
 };
 
 struct StreamInspection {
-  NormSummary queries;  // of all stored rows of the group, as stored; count 0 if none is stored
+  NormSummary queries;  // all stored rows of the group, as stored; count 0 if none is stored
   PointSet keys;
   PointSet values;
   double r = 0.0;                 // max ||scale q|| over all stored rows of the group

@@ -32,7 +32,7 @@ struct LayerMetric {
   std::string name() const { return path.substr(path.find('.') + 1); }
 };
 
-// In the order of results.json. Of each a record has a distribution over the scored rows.
+// In the order of results.json. A record has a distribution of each over the scored rows.
 const std::vector<LayerMetric>& layer_metrics();
 
 struct LayerNumber {
@@ -40,7 +40,7 @@ struct LayerNumber {
   std::string part;  // "mean"
   const LayerMetric* metric;
 };
-// Of all layer metrics, in their order.
+// Numbers of all layer metrics, in their order.
 const std::vector<LayerNumber>& layer_numbers();
 
 // The smallest share of heads that carry half of the sum of squares of `head_errors`: k / Hq, k the

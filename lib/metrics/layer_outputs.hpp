@@ -24,8 +24,8 @@ class LayerOutputs {
   void add_head(Index head, ConstMatrix weight, ConstMatrix exact,
                 const std::vector<ConstMatrix>& errors);
 
-  // Of a setting all of whose heads were added. `residual`: per scored row
-  // ||x||, none where it is not known.
+  // Errors of a setting all of whose heads were added. `residual`: per scored row ||x||, none where
+  // it is not known.
   LayerErrors errors(std::size_t setting, const std::vector<std::optional<double>>& residual) const;
 
   // Bytes that are held for these numbers of rows, heads and settings, products of `threads`

@@ -16,8 +16,8 @@
 namespace kvbench {
 
 // One answer beside the exact one, at one row and query head. Sums are scaled as in Answer, by
-// exp(-max_logit of the reference). What several metrics need is computed once. The answer is
-// finite; its sums and norms are infinite where they exceed the largest double.
+// exp(-max_logit of the reference). Quantities that several metrics need are computed once. The
+// answer is finite; its sums and norms are infinite where they exceed the largest double.
 struct ScoredAnswer {
   const Answer& answer;        // z, N^, tau, ..
   const double* exact_output;  // [dv] a
@@ -49,7 +49,7 @@ using MetricValue = std::optional<double>;
 // the two overflowed: that must pass neither for undefined nor for small.
 MetricValue ratio(double numerator, double denominator);
 
-// What a cell keeps of the values of a metric over rows and query heads.
+// Form in which a cell keeps a metric's values over rows and query heads.
 enum class OverRows {
   kDistribution,         // an object: mean, median, p90, p99, max
   kDistributionAndLast,  // and `last`, the largest over query heads at row n - 1
@@ -63,7 +63,7 @@ struct Metric {
   // Where it stands in a cell of results.json: "errors.NAME", "mass.NAME" or "counters.NAME".
   std::string path;
   std::string definition;
-  std::string source = "";  // of the definition; empty: none
+  std::string source = "";  // source of the definition; empty: none
 
   // Per row and query head. A row at which it is undefined is left out and counted; where it is not
   // finite at some row, it is null for the cell, and those rows are counted.
@@ -75,13 +75,13 @@ struct Metric {
   // Dataset of results.rows.h5 that has its values per row; empty: none.
   std::string column = "";
 
-  // Of a metric that does not summarise rows: one number of all answers at once.
+  // Function of a metric that does not summarise rows: one number of all answers at once.
   MetricValue (*of_all)(const StackedAnswers&) = nullptr;
 
   // If only by rounding. A record whose number is below 0 otherwise is damaged.
   bool can_be_negative = false;
 
-  // Of a sketch's sums or weights: an answer without a sketch has no such number.
+  // True for a metric of a sketch's sums or weights: an answer without a sketch has no such number.
   bool of_sketch = false;
 
   // False: neither more nor less is better, and `compare` refuses it.
@@ -100,7 +100,7 @@ struct MetricNumber {
   std::string part;  // "mean"; empty: the metric is one number
   const Metric* metric;
 };
-// Of all metrics, in their order.
+// Numbers of all metrics, in their order.
 const std::vector<MetricNumber>& metric_numbers();
 
 // The columns of results.rows.h5, in the order of the table.

@@ -1,6 +1,6 @@
 // Canonical arithmetic: values that decide something have one definition, operation by operation,
-// so that their bits depend neither on blocking, threads, instruction set nor device. What is used
-// in bulk takes a double, on the host and on CUDA devices, or Lanes (numerics/lanes.hpp).
+// so that their bits depend neither on blocking, threads, instruction set nor device. Functions
+// used in bulk take a double, on the host and on CUDA devices, or Lanes (numerics/lanes.hpp).
 #pragma once
 
 #include <cmath>

@@ -61,7 +61,7 @@ constexpr double kArcs[] = {0.0,
                             0.7188299996216245,
                             0.7853981633974483};
 
-// Of 0 <= low <= high > 0.
+// Arc tangent of low / high, 0 <= low <= high > 0.
 double arc_of_quotient(double low, double high) {
   const int k = static_cast<int>(std::nearbyint(8.0 * (low / high)));
   const double c = k / 8.0;

@@ -1,4 +1,4 @@
-// What is compiled for the host and, by nvcc, for CUDA devices.
+// Mark of functions compiled for the host and, by nvcc, for CUDA devices.
 #pragma once
 
 #ifdef __CUDACC__

@@ -12,8 +12,8 @@ struct SymmetricEigen {
   std::vector<std::vector<double>> vectors;  // [d][d], of unit length, in the order of the values
 };
 
-// Of a symmetric matrix a [d * d], row-major, whose numbers are finite: cyclic Jacobi rotations
-// until what is off the diagonal is below 2^-52 of the matrix in Frobenius norm.
+// Decomposition of a symmetric matrix a [d * d], row-major, whose numbers are finite: cyclic Jacobi
+// rotations until what is off the diagonal is below 2^-52 of the matrix in Frobenius norm.
 SymmetricEigen symmetric_eigen(std::vector<double> a, Index d);
 
 }  // namespace kvbench

@@ -1,4 +1,4 @@
-// What bind() of parameter_table.hpp does, for the files that instantiate it.
+// Definition of bind() of parameter_table.hpp, for the files that instantiate it.
 #pragma once
 
 #include <memory>

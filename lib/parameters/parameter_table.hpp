@@ -47,7 +47,7 @@ class TokenCount {
     return out;
   }
   static TokenCount memory(MemoryBudget memory);
-  // Of a checked value.
+  // Count of a checked value.
   static TokenCount from_value(const Value& value);
   // Given as memory, and no stream has been seen: `of` must not be asked.
   bool is_unsolved() const { return std::holds_alternative<MemoryBudget>(given_); }
@@ -70,10 +70,10 @@ class TokenCount {
 struct UntypedField {
   Parameter parameter;
   bool is_required = false;
-  std::function<void(void*, const Value&)> set;  // of the member, at its address
+  std::function<void(void*, const Value&)> set;  // sets the member at its address
   std::function<std::optional<Value>(const void*)>
       get;                    // none: no value, or the word accepted besides numbers
-  std::ptrdiff_t offset = 0;  // of the member in the struct
+  std::ptrdiff_t offset = 0;  // offset of the member in the struct
 
   UntypedField();
   UntypedField(const UntypedField&);
@@ -135,22 +135,22 @@ struct Field : UntypedField {
     is_required = true;
     return *this;
   }
-  // Of an optional number: the word that leaves it empty, which is its default.
+  // Word that leaves an optional number empty, which is its default.
   Field& or_word(std::string word) {
     parameter.choices = {std::move(word)};
     return *this;
   }
 };
 
-// Of a member of type Index, double, bool, TokenCount, CacheParameter, or a std::optional of one of
-// the numbers: Index, double, TokenCount.
+// Field of a member of type Index, double, bool, TokenCount, CacheParameter, or a std::optional of
+// one of the numbers: Index, double, TokenCount.
 template <class T>
 UntypedField field_of(std::string name, std::string doc);
 
 template <class E>
 using Choices = std::vector<std::pair<std::string, E>>;
 
-// Of one of several values, by its place among the words.
+// Field of one of several values, by its place among the words.
 UntypedField choice_field(std::string name, const std::vector<std::string>& words, std::string doc,
                           std::function<void(void*, std::size_t)> set,
                           std::function<std::size_t(const void*)> get);

@@ -51,7 +51,7 @@ std::string allowed_range(const Parameter& parameter, bool too_large) {
   return "from " + plain(parameter.minimum) + " to " + plain(parameter.maximum);
 }
 
-// What the parameter takes, as the rest of "must be ...".
+// Values that the parameter takes, as the rest of "must be ...".
 std::string allowed(const Parameter& parameter, bool too_large) {
   const std::string range = allowed_range(parameter, too_large);
   std::string text;

@@ -44,9 +44,9 @@ class CellReplay {
   void feed_until(Index row);
   // Row `row`, which is number `r` of the block.
   void score(std::size_t r, Index row, const RowBlock& block, Estimator& estimator);
-  // Of query head `g` at row `row`, which is number `r` of the block and is being scored.
+  // Query row of query head `g` at row `row`, which is number `r` of the block and is being scored.
   QueryRow query_row(std::size_t r, Index row, std::size_t g) const;
-  // What row `row`, number `r` of the block, holds of the evidence.
+  // Notes what row `row`, number `r` of the block, holds of the evidence.
   void look_for_evidence(std::size_t r, Index row, const RowBlock& block);
   void take_answers(Estimator& estimator);
 
@@ -62,7 +62,7 @@ class CellReplay {
   MemoryMeter memory_;
   TrafficMeter traffic_;
   EvidenceMeter evidence_;
-  std::vector<Index> values_summed_;  // of the row, by query head
+  std::vector<Index> values_summed_;  // values of the row, by query head
   KeptLogits kept_logits_;
   ReplayWatch* watch_;
   Index next_row_ = 0;  // the next token to feed

@@ -26,14 +26,14 @@ struct MemoryReport {
   Index exact_bytes = 0;   // min(n, W) (d + dv) element_bytes
   double fraction = 0.0;   // peak_bytes / exact_bytes
   bool declared = false;   // bytes and peak_bytes are what the method says, appended tokens aside
-  Index lookup_bytes = 0;  // of them, Sketch::lookup when row n - 1 is answered
+  Index lookup_bytes = 0;  // part of them: Sketch::lookup when row n - 1 is answered
   // Besides all of these, what a head keeps once: a codec's rotations and tables, and
   // Sketch::lookup's shared numbers and bits when row n - 1 is answered.
   Index shared_bytes = 0;
 };
 
-// What a decoder reads to answer a row, per KV head, over the scored rows: keys, values, weights
-// and lookups at their stored width. A method that evicts reads all that it holds.
+// Reads of a decoder to answer a row, per KV head, over the scored rows: keys, values, weights and
+// lookups at their stored width. A method that evicts reads all that it holds.
 struct TrafficReport {
   double tokens_read_mean = 0.0;
   Index tokens_read_max = 0;
@@ -43,8 +43,7 @@ struct TrafficReport {
   double density = 0.0;   // mean, over query heads too, of value vectors summed over visible tokens
 };
 
-// What a cell answered besides the exact outputs, at scored row r and query head g in row r * G +
-// g.
+// Exact outputs and a cell's errors, at scored row r and query head g in row r * G + g.
 struct CellOutputs {
   std::shared_ptr<const std::vector<double>> exact;  // [R * G, dv], one of all cells of the stream
   std::vector<double> errors;                        // [R * G, dv], answers less exact outputs
@@ -52,10 +51,10 @@ struct CellOutputs {
 
 struct CellResult {
   bool failed = false;
-  std::string reason;  // of the failure
+  std::string reason;  // reason of the failure
   Derived derived;
   CellMetrics metrics;
-  std::shared_ptr<const TrivialAnswers> trivial;  // of the stream; null: not finite
+  std::shared_ptr<const TrivialAnswers> trivial;  // trivial answers of the stream; null: not finite
   std::optional<Clusters> clusters;
   MemoryReport memory;
   TrafficReport traffic;

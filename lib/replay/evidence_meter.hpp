@@ -1,4 +1,4 @@
-// What a cell still has of the evidence when the rows that ask for it are answered.
+// Evidence that a cell still has when the rows that ask for it are answered.
 #pragma once
 
 #include <memory>
@@ -15,15 +15,15 @@ namespace kvbench {
 
 // Counts over the scored evidence rows and query heads.
 struct EvidenceReport {
-  Index tokens = 0;         // of the evidence
+  Index tokens = 0;         // number of evidence tokens
   Index rows = 0;           // that ask
   std::vector<Index> held;  // [rows * G] evidence tokens whose value the answer reads
   std::vector<Index> last;  // those that any query head reads at the last such row, ascending
   double held_share = 0.0;  // mean of them over tokens
   double mass_exact = 0.0;  // mean of the sum of their p
-  // Of the sum of what they weigh in the denominator, over the denominator. Mean over the rows
-  // where the denominator is positive; none if it is so at no row. The sketch's own sums, also
-  // where an exact one replaces them.
+  // Evidence tokens' share of the denominator. Mean over the rows where the denominator is
+  // positive; none if it is so at no row. The sketch's own sums, also where an exact one replaces
+  // them.
   std::optional<double> mass_approximate;
 };
 

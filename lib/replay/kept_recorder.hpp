@@ -21,7 +21,7 @@ namespace kvbench {
 // that drops nothing for good, which are declared in bytes.
 class KeptRecorder final : public ReplayWatch {
  public:
-  // Of a cell on this stream, which must live as long.
+  // Recorder of a cell on this stream, which must live as long.
   KeptRecorder(const Stream& stream, const ReplaySetting& setting, const ReplayCell& cell);
 
   void kept(Index row, bool scored, const Sketch& sketch) override;

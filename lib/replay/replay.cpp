@@ -117,7 +117,7 @@ class Group {
   // Cells with the same storage, which share what it makes of the stream.
   struct Pass {
     const Storage* storage = nullptr;  // null: cells without one
-    std::uint32_t seed = 0;            // of a storage that draws
+    std::uint32_t seed = 0;            // seed of a storage that draws
     std::vector<std::size_t> cells;
   };
 
@@ -254,7 +254,7 @@ class Group {
   std::vector<std::vector<Index>> blocks_;                    // rows with logits
   SharedResults shared_;
   std::optional<GatheredRows> gathered_;
-  std::size_t blocks_shared_ = 0;  // of the blocks
+  std::size_t blocks_shared_ = 0;  // number of blocks with shared work done
   std::vector<std::unique_ptr<CellReplay>> running_;
   std::vector<double> seconds_;
   std::vector<char> reported_;

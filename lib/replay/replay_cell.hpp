@@ -50,7 +50,7 @@ struct ReplayCell {
   const AlgorithmDescription* algorithm = nullptr;
   CellParams params;
   std::uint32_t seed = 0;
-  // Of an algorithm that decides for a layer or the model: what its model work gave.
+  // Results of model work, for an algorithm that decides for a layer or the model.
   const SharedResults* model_results = nullptr;
   ReplayWatch* watch = nullptr;                      // nullptr: no observer
   std::shared_ptr<const Storage> storage = nullptr;  // null: held unquantised

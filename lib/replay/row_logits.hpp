@@ -8,7 +8,8 @@
 
 namespace kvbench {
 
-// Of row number `r` of the block, whose exponentials are there; both must outlive the result.
+// Logits of row number `r` of the block, whose exponentials are there; both must outlive the
+// result.
 RowLogits row_logits(const Stream& stream, const LogitBlock& block, std::size_t r);
 
 }  // namespace kvbench

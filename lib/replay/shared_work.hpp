@@ -1,4 +1,4 @@
-// What the cells of a group share: each piece of work computed once.
+// Work that the cells of a group share: each piece computed once.
 #pragma once
 
 #include <map>

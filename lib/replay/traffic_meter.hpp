@@ -25,7 +25,7 @@ class TrafficMeter {
   void observe(const Sketch& sketch, Index row, const std::vector<Index>& values_summed,
                const CacheView& cache);
 
-  // Of all rows observed; zeros without one.
+  // Report of all rows observed; zeros without one.
   TrafficReport report() const;
 
  private:

@@ -7,8 +7,8 @@
 
 namespace kvbench {
 
-// Whether cells with these needs see the logits of every decode row. (What scores kept tokens alone
-// sees to the unscored rows by itself.)
+// Whether cells with these needs see the logits of every decode row. (Algorithms that score kept
+// tokens alone see to the unscored rows by themselves.)
 bool visits_every_row(const Needs& needs);
 
 // The scored rows and, with `every_row`, every decode row that has a query. Ascending.

@@ -25,7 +25,7 @@ constexpr KnownField kFields[] = {
     {"device", FieldValues::kNames},       {"scope_layers", FieldValues::kAny},
     {"scope_kv_heads", FieldValues::kAny}, {"dump", FieldValues::kNames}};
 
-// What a name may begin with that has a member of an object behind it.
+// Prefixes of the names of an object's members, and the object's place in a cell.
 constexpr std::pair<const char*, const char*> kPlaces[] = {
     {"params.", "/key/params"},
     {"storage.keys.", "/key/storage/keys"},

@@ -1,4 +1,4 @@
-// What a bounds file calls a cell's fields: `label`, the members of its `key` by their own names
+// Names of a cell's fields in a bounds file: `label`, the members of its `key` by their own names
 // (`algorithm`, `layer`, `seed`, ..), `params.NAME`, and of a storage's codecs `storage.keys.NAME`
 // and `storage.values.NAME`. `key.` before a name changes nothing.
 #pragma once
@@ -22,7 +22,7 @@ std::optional<CellField> cell_field(const std::string& name);
 // Every field but those with a NAME, and the members of a key among them.
 const std::vector<std::string>& cell_field_names();
 
-// What values a field has: names, integers (of a seed also null), or any.
+// Values of a field: names, integers (a seed may also be null), or any.
 enum class FieldValues { kNames, kIntegers, kAny };
 FieldValues field_values(const std::string& name);
 
@@ -40,8 +40,8 @@ std::optional<double> number_at(const Json& cell, const Json::json_pointer& plac
 void require_cell(const Json& cell, std::size_t index, const std::string& path,
                   const std::string& member = "cells");
 
-// What identifies a cell, for reports: id, algorithm, label, sequence, layer, kv_head, params,
-// seed.
+// Members that identify a cell, for reports: id, algorithm, label, sequence, layer, kv_head,
+// params, seed.
 Json cell_reference(const Json& cell);
 
 // A cell's key without `device`, as canonical JSON: what two results have in common.

@@ -13,11 +13,10 @@ namespace kvbench {
 // whole layers (results/layer_record.hpp).
 const std::vector<std::string>& metric_paths();
 
-// What is wrong with `path`, with a remedy; nothing if it is one of metric_paths() or
-// `derived.NAME`.
+// Error of `path`, with a remedy; nothing if it is one of metric_paths() or `derived.NAME`.
 std::optional<std::string> metric_error(const std::string& path);
 
-// Of metric_paths() those that the trivial answers have too, and where they have them in a cell.
+// Those of metric_paths() that the trivial answers have too, and their places in a cell.
 const std::vector<std::string>& trivial_metric_paths();
 std::vector<Json::json_pointer> trivial_places(const std::string& path);
 

@@ -27,7 +27,7 @@ class CellRecords {
   virtual CellState layer_state(std::size_t layer) const = 0;
   virtual std::size_t count_layers(CellState state) const = 0;
   virtual Json read_layer(std::size_t layer) const = 0;
-  // Of every run that added to them.
+  // Provenance of every run that added to them.
   virtual const std::vector<Json>& provenance() const = 0;
   // Whether results leave out host, command-line folders and scheduler.
   virtual bool is_anonymous() const { return false; }

@@ -74,7 +74,7 @@ class Columns {
   std::map<std::string, std::vector<std::string>> sections_;
 };
 
-// Of rows with the same columns in the same order one is enough.
+// Lists of columns seen so far: one row of each list is enough.
 class SeenColumns {
  public:
   bool is_new(const FlatRow& row) {

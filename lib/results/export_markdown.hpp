@@ -7,7 +7,7 @@
 
 namespace kvbench {
 
-// What one reads first, one row per cell: label, parameters, place, seed, status, main errors,
+// Table of the main numbers, one row per cell: label, parameters, place, seed, status, main errors,
 // memory fraction; four significant digits.
 void export_markdown(const VisitRecords& cells, std::ostream& out);
 

@@ -1,4 +1,4 @@
-// What exports have in common: records one at a time, and each as a flat row.
+// Common parts of exports: records one at a time, and each as a flat row.
 #pragma once
 
 #include <functional>

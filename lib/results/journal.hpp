@@ -33,7 +33,7 @@ class Journal : public CellRecords {
     bool fresh = false;      // start over, whatever is there
     bool add = false;        // also into the folder of another sweep
     std::string shard;       // "2/3": the part of the plan that this run is to do; empty: all of it
-    bool anonymous = false;  // what is made from it names no host and no folder
+    bool anonymous = false;  // files made from it name no host and no folder
     bool no_lock = false;    // go on if the file system cannot lock files
   };
 
@@ -71,7 +71,7 @@ class Journal : public CellRecords {
   // values that are lost. Throws IoError if it cannot be opened.
   void sync_before(const std::string& path);
 
-  // Of every run that added to the journal, this one included once it has.
+  // Provenance of every run that added to the journal, this one included once it has.
   const std::vector<Json>& provenance() const override { return provenance_; }
   bool is_anonymous() const override { return is_anonymous_; }
   // Cells of the plan found when the journal was opened, cells that it holds of other plans, and

@@ -25,7 +25,7 @@ struct JournalScan {
   bool has_header = false;       // false: not one whole line (a new or torn journal)
   Json header;                   // kind, schema_version, name, plan, shard, config, dumps, ..;
                                  // null where it was handed over
-  std::vector<Json> provenance;  // of every run that wrote to it, in order
+  std::vector<Json> provenance;  // provenance of every run that wrote to it, in order
   std::int64_t header_size = 0;  // bytes of the header line, its end included
   std::int64_t whole_size = 0;   // bytes up to the end of the last whole line
   std::int64_t damaged = 0;      // whole lines that are not a record (a crash of the machine)

@@ -12,7 +12,7 @@
 
 namespace kvbench {
 
-// Of the evidence, over the rows that ask.
+// Evidence that a layer's query heads lost, over the rows that ask.
 struct LayerEvidence {
   Index tokens = 0;
   double heads_lost = 0.0;  // share of the layer's query heads that read none of it
@@ -21,10 +21,10 @@ struct LayerEvidence {
 
 struct LayerResult {
   std::optional<LayerErrors> errors;  // none: the dump has no output projection
-  Index peak_bytes = 0;               // of all KV heads, each at its own peak
+  Index peak_bytes = 0;               // bytes of all KV heads, each at its own peak
   Index exact_bytes = 0;
   std::optional<LayerEvidence> evidence;  // none: nothing asks
-  double seconds = 0.0;                   // of the projections, the setting's share
+  double seconds = 0.0;                   // seconds of the projections, the setting's share
 };
 
 // `repro`: the command that computes this record and its cells alone.
@@ -48,8 +48,7 @@ const std::vector<std::string>& layer_memory_names();
 const std::vector<std::string>& layer_metric_paths();
 bool is_layer_metric(const std::string& path);
 
-// What is wrong with `path` as that of a number of cells, not of whole layers; nothing if it is
-// one.
+// Error of `path` as that of a number of cells, not of whole layers; nothing if it is one.
 std::optional<std::string> cell_metric_error(const std::string& path);
 
 }  // namespace kvbench

@@ -17,7 +17,7 @@
 namespace kvbench {
 namespace {
 
-// What of a record must not depend on who computed it.
+// The part of a record that must not depend on who computed it.
 Json deterministic(Json record) {
   for (const char* key : {"timing", "repro", "label"}) record.erase(key);
   return record;
@@ -111,7 +111,7 @@ void MergedJournals::add(const std::string& folder,
   };
   const auto record = [&](Json&& said, JournalLine line) {
     const auto place = index_.find(said["id"].get_ref<const std::string&>());
-    if (!place) return;  // of another sweep, whose cells stay in the journal
+    if (!place) return;  // a cell of another sweep, which stays in the journal
     const std::size_t i = *place;
     const bool is_sound =
         i < cells_.size() ? is_record_of(said, plan_, plan_.cells[i])
@@ -144,7 +144,7 @@ void MergedJournals::take_plan(const Source& source,
   }
   const Json plan = header.value("plan", Json());
   const Json hash = plan.is_object() ? plan.value("hash", Json()) : Json();
-  nlohmann::json document;  // what describes a plan, whatever else a header holds
+  nlohmann::json document;  // description of a plan, whatever else a header holds
   for (const char* name : {"config", "dumps", "caches", "only", "device"}) {
     if (header.contains(name)) document[name] = header[name];
   }

@@ -32,7 +32,8 @@ class MergedJournals : public CellRecords {
   const std::vector<std::string>& absent() const { return absent_; }
   // The folders that have a journal, as given.
   std::vector<std::string> folders() const;
-  // Of the plan, from the --shard of the journals' runs; 0 if they had none, or not the same.
+  // Shards of the plan, from the --shard of the journals' runs; 0 if they had none, or not the
+  // same.
   int shards() const { return shards_; }
   // Index into folders() of the journal that holds a cell whose state is not kMissing.
   std::size_t folder_of(std::size_t cell) const { return cells_[cell].journal; }
@@ -55,7 +56,7 @@ class MergedJournals : public CellRecords {
  private:
   struct Source {
     std::string folder;
-    std::string path;  // of the journal
+    std::string path;  // path of the journal
     AppendLog log;
     Json header;
   };
@@ -79,7 +80,7 @@ class MergedJournals : public CellRecords {
   Plan plan_;
   std::vector<Source> sources_;
   std::vector<Cell> cells_;
-  std::vector<Cell> layers_;  // of the plan's layer records
+  std::vector<Cell> layers_;  // the plan's layer records
   std::vector<std::string> absent_;
   std::vector<Json> provenance_;
   std::vector<std::string> differing_builds_;

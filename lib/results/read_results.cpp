@@ -23,15 +23,15 @@ namespace {
 
 constexpr const char* kWanted = "name a results.json";
 
-// What a results file has below its root.
+// Members of a results file's root.
 enum class Member {
   kCells,
   kLayers,
   kSummary,
   kConfig,
   kGroups,
-  kOther,   // what grows with runs and files, not with cells
-  kUnknown  // of which no objects and arrays are kept
+  kOther,   // members that grow with runs and files, not with cells
+  kUnknown  // its objects and arrays are not kept
 };
 
 Member member_named(std::string_view name) {
@@ -85,7 +85,7 @@ class Reader : public nlohmann::json_sax<Json> {
     return std::move(root_);
   }
 
-  // What the parser calls for the parts of the text.
+  // Functions that the parser calls for the parts of the text.
   bool null() override { return add(nullptr); }
   bool boolean(bool value) override { return add(value); }
   bool number_integer(number_integer_t value) override { return add(value); }
@@ -187,7 +187,7 @@ class Reader : public nlohmann::json_sax<Json> {
     if (is_readable_) (*taker())(std::move(element_));
   }
 
-  // What an element of the member goes to; null for members that are kept.
+  // Function that takes an element of the member; null for members that are kept.
   const std::function<void(Json&&)>* taker() const {
     switch (member_) {
       case Member::kCells:
@@ -203,8 +203,8 @@ class Reader : public nlohmann::json_sax<Json> {
     }
   }
 
-  // Whether what comes next is below a member of the root that nobody wants. Of such a member an
-  // empty object or array is kept.
+  // Whether what comes next is below a member of the root that nobody wants. Such a member keeps an
+  // empty object or array.
   bool is_left_out() const {
     if (open_.size() < 2) return false;
     if (open_.back() == nullptr) return true;
@@ -251,7 +251,7 @@ class Reader : public nlohmann::json_sax<Json> {
   Json root_, element_;
   std::vector<Json*> open_;  // objects and arrays that have not ended; null: left out
   std::string name_;         // that came last
-  std::string member_name_;  // of the member of the root in which the parser is
+  std::string member_name_;  // member of the root in which the parser is
   Member member_ = Member::kUnknown;
   bool is_readable_ = true;  // its schema version, where that was read
 };

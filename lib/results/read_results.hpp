@@ -12,7 +12,7 @@ namespace kvbench {
 // major schema version, or nests deeper than kDeepestRecord.
 Json read_results(const std::string& path);
 
-// What is wanted of a file whose size is that of a sweep.
+// Wanted parts of a file whose size is that of a sweep.
 struct ResultsParts {
   // Called with each cell, record of a whole layer, group (a stream with the times that it took),
   // or entry of the summary as it is read, before the end of the file is. Where a function is
@@ -24,7 +24,7 @@ struct ResultsParts {
   bool config = false;  // the sweep
 };
 
-// The same without what is not wanted. What is returned has no records, groups or summary.
+// The same without what is not wanted. The returned object has no records, groups or summary.
 Json read_results(const std::string& path, const ResultsParts& parts);
 
 }  // namespace kvbench

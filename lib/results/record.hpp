@@ -26,7 +26,7 @@ Json skipped_record(const Plan& plan, const PlannedCell& cell, const std::string
 // Paths of all numbers under `errors`, in the record's order: "relative_l2.mean".
 const std::vector<std::string>& error_paths();
 
-// What stands under `trivial`: the names of its answers; the parts of `kappa`; the paths of all its
+// Members of `trivial`: the names of its answers; the parts of `kappa`; the paths of all its
 // numbers, "kappa.median" and "zero.epsilon_spectral.last" among them.
 const std::vector<std::string>& trivial_answer_names();
 const std::vector<std::string>& kappa_parts();

@@ -15,11 +15,11 @@
 namespace kvbench {
 namespace {
 
-// Of the timing of an entry of `groups`.
+// Times of an entry of `groups`.
 constexpr std::array<const char*, 3> kSeconds = {"read_seconds", "reference_seconds",
                                                  "metrics_seconds"};
 
-// Of an entry of `groups`.
+// Identity of an entry of `groups`.
 std::string group_identity(const Json& group) {
   Json identity = Json::array();
   for (const char* name : {"dump", "sequence", "layer", "tokens"}) {

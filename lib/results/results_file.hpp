@@ -15,7 +15,7 @@ namespace kvbench {
 inline constexpr const char* kResultsKind = "kvbench.results";
 inline constexpr const char* kResultsSchema = "1.7.0";
 
-// What a group's shared work took in this run, summed over its KV heads; volatile.
+// Time of a group's shared work in this run, summed over its KV heads; volatile.
 struct GroupTiming {
   double read_seconds = 0.0;
   double reference_seconds = 0.0;
@@ -23,7 +23,7 @@ struct GroupTiming {
 };
 
 struct ResultsOutcome {
-  // Of the records of whole layers.
+  // Counts of the records of whole layers.
   struct Layers {
     std::size_t ok = 0;
     std::size_t failed = 0;

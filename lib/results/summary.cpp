@@ -82,7 +82,7 @@ Index count_undefined(const std::vector<double>& values) {
                        [](double value) { return std::isnan(value); });
 }
 
-// Of metrics that are summarised with intervals, the first ones.
+// Summaries with intervals, of the first metrics.
 Json errors_of(SummarySlice& slice, const std::vector<std::string>& names,
                const IndependentGroups& groups) {
   Json out;
@@ -107,7 +107,7 @@ Json errors_of(SummarySlice& slice, const std::vector<std::string>& names,
   return out;
 }
 
-// Of metrics that are summarised by their means alone, from number `first` on.
+// Means of the metrics from number `first` on, which are summarised by means alone.
 Json means_of(SummarySlice& slice, const std::vector<std::string>& names, std::size_t first) {
   Json out;
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -192,7 +192,7 @@ Json entry_json(Json head, std::optional<int> layer, SummarySlice slice, Summary
   return out;
 }
 
-// Of one layer, or of all.
+// Number of records of one layer, or of all.
 std::size_t records_of(const SummarySlice::Layers& layers, std::optional<int> wanted) {
   std::size_t records = 0;
   for (const auto& [index, layer] : layers) {

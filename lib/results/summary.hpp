@@ -29,7 +29,7 @@ struct SettingMeans {
   std::string algorithm;
   std::string label;
   std::string params;           // as a line of JSON
-  std::optional<Index> tokens;  // of an axis of them
+  std::optional<Index> tokens;  // number of tokens where that is an axis
   Index units = 0;              // with a cell that is ok
   Index asked = 0;              // with any cell
   bool is_compared = false;     // has all units of the comparison; else there are no means
@@ -46,7 +46,7 @@ struct SettingMeans {
 struct ComparedSettings {
   std::vector<SettingMeans> settings;  // in order of first appearance
   Index units = 0;                     // 0: nothing is compared
-  Index asked = 0;                     // of all settings together
+  Index asked = 0;                     // units of all settings together
   UnitLevel over = UnitLevel::kHead;   // the groups of the intervals, and how many there are
   Index groups = 0;
 };

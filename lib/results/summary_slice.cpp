@@ -11,7 +11,7 @@
 namespace kvbench {
 namespace {
 
-// Of sums in memory at one time, in each thread.
+// Bytes of sums in memory at one time, in each thread.
 constexpr double kMostBytes = 8.0 * 1024 * 1024;
 constexpr double kSumBytes = sizeof(double) + sizeof(std::uint32_t);
 
@@ -26,7 +26,7 @@ static_assert(kHeadBytes == 16);
 // Numbers that compare as the seeds' texts do: "1", "10", "2", .., "null".
 std::uint64_t seed_order(std::optional<std::uint64_t> seed) {
   constexpr std::uint64_t kLargest = std::numeric_limits<std::uint32_t>::max();
-  constexpr std::size_t kDigits = 10;  // of it
+  constexpr std::size_t kDigits = 10;  // digits of kLargest
   if (!seed) return std::numeric_limits<std::uint64_t>::max();
   if (*seed > kLargest) throw BugError("a seed above 2^32 - 1");
   const std::size_t digits = std::to_string(*seed).size();

@@ -43,16 +43,16 @@ struct SummaryLayer {
   Index ok = 0;
   Index failed = 0;
   Index skipped = 0;
-  std::vector<std::uint32_t> rows;     // of those that are ok, in the order in which they came
+  std::vector<std::uint32_t> rows;     // rows of those that are ok, in the order in which they came
   std::vector<std::uint32_t> lacking;  // units of the others; cells of one unit that follow, once
 };
 
-// What one entry is made of: the units and seeds of one layer, or of all.
+// Content of one entry: the units and seeds of one layer, or of all.
 class SummarySlice {
  public:
   using Layers = std::map<int, SummaryLayer>;
 
-  // Of layer `wanted` of `layers`, or of all. `units`: the nesting of each number of a unit.
+  // Slice of layer `wanted` of `layers`, or of all. `units`: the nesting of each number of a unit.
   SummarySlice(const SummaryRows& rows, const Layers& layers, std::optional<int> wanted,
                const std::vector<UnitNesting>& units);
 
@@ -69,7 +69,7 @@ class SummarySlice {
   // The mean over seeds of each unit, in the order in which units came; NaN where it has none.
   std::vector<double> unit_means(std::size_t metric);
   // Population standard deviation over seeds of the mean over the records of a seed, of the units
-  // that have every seed; none where no unit has. Of the first metrics alone.
+  // that have every seed; none where no unit has. Only the first metrics have one.
   std::optional<double> deviation_over_seeds(std::size_t metric);
 
   // Bytes that it takes at most, of so many units, seeds and records.

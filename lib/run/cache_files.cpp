@@ -65,7 +65,7 @@ std::optional<std::string> no_cache_file(const PlannedCell& cell) {
 }
 
 std::vector<CacheFile> cache_files(const Plan& plan) {
-  // What makes a file: its cells differ in sequence, layer and KV head alone.
+  // The cells of a file differ in sequence, layer and KV head alone.
   std::map<std::string, std::size_t> place_of;
   std::map<std::string, int> count_of;  // by name
   std::vector<CacheFile> files;

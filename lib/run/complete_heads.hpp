@@ -14,7 +14,7 @@ struct CompleteHeads {
   std::size_t complete =
       0;  // KV heads (of a dump's sequence and layer) of which no cell is missing
   std::size_t all = 0;
-  ComparedSettings settings;  // of their cells alone
+  ComparedSettings settings;  // settings of their cells alone
 };
 
 CompleteHeads complete_heads(const Plan& plan, const CellRecords& records);

@@ -16,7 +16,7 @@ struct DumpShape {
   int layers = 0;
   int kv_heads = 0;
   int heads_per_kv = 0;
-  Index d = 0;  // of keys and values
+  Index d = 0;  // width of keys and values
   Index tokens = 0;
 };
 

@@ -28,9 +28,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Scoped algorithms decide once for all layers and heads of their scope. What they decided is kept
-// for the current sequence, or layer if the scope is one; if that failed, the cells of the scope
-// fail with the reason.
+// Scoped algorithms decide once for all layers and heads of their scope. Their decision is kept for
+// the current sequence, or layer if the scope is one; if it failed, the cells of the scope fail
+// with the reason.
 class ModelWorks {
  public:
   explicit ModelWorks(const Execution& execution) : execution_(execution) {}

@@ -31,7 +31,7 @@ class LayerGatherer {
   // part that cannot be read fails all records.
   void end_head(int kv_head);
 
-  // Of a record all of whose heads were ended: its numbers, or why there are none.
+  // Outcome of a record all of whose heads were ended: its numbers, or why there are none.
   struct Outcome {
     std::optional<LayerResult> result;
     std::string failure;
@@ -43,13 +43,13 @@ class LayerGatherer {
 
  private:
   struct Gathered {
-    std::optional<CellOutputs> outputs;  // of the current KV head
+    std::optional<CellOutputs> outputs;  // outputs of the current KV head
     Index peak_bytes = 0;
     Index exact_bytes = 0;
     bool has_evidence = false;
     Index evidence_tokens = 0;
     Index asked = 0;               // evidence rows x query heads
-    Index lost = 0;                // of them those that read none of the evidence
+    Index lost = 0;                // those of them that read none of the evidence
     std::vector<Index> read_last;  // evidence tokens that some head reads at the last evidence row
     std::string failure;
   };
@@ -62,7 +62,7 @@ class LayerGatherer {
   const WorkGroup& group_;
   const Dump& dump_;
   std::vector<std::size_t> records_;
-  std::vector<Gathered> gathered_;               // of records_
+  std::vector<Gathered> gathered_;               // one per element of records_
   std::map<std::size_t, std::size_t> place_of_;  // cell -> index into records_
   std::optional<LayerOutputs> outputs_;
   std::vector<std::optional<double>> residual_;  // per scored row

@@ -28,7 +28,7 @@ constexpr double kTokenBytes = 64.0;
 constexpr double kRowBytes = 192.0;
 // A setting in the plan, beside its parameters: a list of them grows by doubling.
 constexpr double kSettingBytes = 2.0 * sizeof(PlannedSetting);
-// What is known of a layer of a dump, in the plan and in the journal's header.
+// A layer of a dump, in the plan and in the journal's header.
 constexpr double kDumpLayerBytes = 2000.0;
 // A record of a whole layer in the plan and in the journal's list, with the ids of a few KV heads.
 constexpr double kLayerRecordBytes = 400.0;
@@ -42,7 +42,7 @@ double cell_columns() {
                                  [](const Metric& metric) { return metric.of_row != nullptr; }));
 }
 
-// What the cells of one KV head share: matrices and nets, and sums per token.
+// Pieces that the cells of one KV head share: matrices and nets, and sums per token.
 SharedPieces shared_pieces(const Plan& plan, const WorkGroup& group, const CellRange& cells) {
   SharedPieces pieces;
   plan.cells.for_each_to_run(cells, [&](const PlannedCell& cell, std::size_t count) {
@@ -79,7 +79,8 @@ DeclaredMemory declared_memory(const Plan& plan, const WorkGroup& group, const C
   return all;
 }
 
-// What deciding for a whole scope takes at most, `stream` bytes of another head's stream included.
+// Bytes that deciding for a whole scope takes at most, `stream` bytes of another head's stream
+// included.
 double model_bytes(const Plan& plan, const WorkGroup& group, const CellRange& cells,
                    double stream) {
   double most = 0.0;
@@ -95,9 +96,9 @@ double model_bytes(const Plan& plan, const WorkGroup& group, const CellRange& ce
   return most;
 }
 
-// What storages make of a stream: decoded keys and values, and values beside decoded ones, of one
-// storage at a time; where a cell's groups depend on what it holds, the same of each cell; and of
-// each cell at work, logits of its decoded keys for the next rows.
+// Bytes that storages make of a stream: decoded keys and values, and values beside decoded ones, of
+// one storage at a time; where a cell's groups depend on what it holds, the same of each cell; and
+// of each cell at work, logits of its decoded keys for the next rows.
 double stored_bytes(const Plan& plan, const WorkGroup& group, const CellRange& cells, double logits,
                     int threads) {
   const auto n = static_cast<double>(group.shape.tokens);
@@ -119,7 +120,8 @@ double stored_bytes(const Plan& plan, const WorkGroup& group, const CellRange& c
   return shared + of_cells + ahead * std::min(count, static_cast<double>(threads));
 }
 
-// What the cells that replay caches hold of them: rows, and vectors as read and in the sketch.
+// Bytes that cells hold of the caches that they replay: rows, and vectors as read and in the
+// sketch.
 double cache_bytes(const Plan& plan, const WorkGroup& group, const CellRange& cells) {
   double sum = 0.0;
   plan.cells.for_each_to_run(cells, [&](const PlannedCell& cell, std::size_t count) {
@@ -144,12 +146,12 @@ double program_bytes(const Plan& plan) {
          kLayerRecordBytes * static_cast<double>(plan.layer_records.size());
 }
 
-// What the summary keeps of one setting, counted along the plan, where the cells of a head are
+// Counts that the summary keeps of one setting, taken along the plan, where the cells of a head are
 // neighbours.
 struct SettingSize {
   Index units = 0;
   Index cells = 0;
-  Index seeds = 0;  // of the fullest head
+  Index seeds = 0;  // seeds of the fullest head
   Index of_head = 0;
   std::size_t group = 0;
   int kv_head = -1;
@@ -167,7 +169,7 @@ struct SettingSize {
   }
 };
 
-// Of the plan's settings, where settings of the same parameters and storage are one.
+// Sizes of the plan's settings, where settings of the same parameters and storage are one.
 std::vector<SettingSize> setting_sizes(const Plan& plan) {
   std::map<std::pair<const Params*, const Storage*>, std::size_t> place;
   std::vector<std::size_t> place_of;  // by setting of the plan
@@ -255,7 +257,7 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
              (shape.wo_v_l1 ? heads_per_group * n : 0.0) +
              (shape.repeat ? (heads_per_group + 1.0) * static_cast<double>(shape.repeat->rows()) * d
                            : 0.0));
-  // Of the current head, and of the next one if it is read ahead.
+  // Streams of the current head, and of the next one if it is read ahead.
   const double streams = (threads > 1 ? 2.0 : 1.0) * stream;
   const double reference = 8.0 * scored * (heads_per_group * (dv + 3.0) + 2.0);
   const double logits_of_row = static_cast<double>(BlockRoom::kBytes) * heads_per_group * n;

@@ -12,7 +12,7 @@
 namespace kvbench {
 
 struct MergeRequest {
-  std::vector<std::string> folders;  // of runs with a shard each
+  std::vector<std::string> folders;  // folders of runs with a shard each
   std::string out;                   // the results file
   const std::vector<AlgorithmDescription>* algorithms = &all_algorithms();
   std::uint64_t memory_limit = 0;  // bytes; 0: what the process may use
@@ -37,8 +37,8 @@ struct MergeOutcome {
   };
 
   ResultsOutcome counts;
-  std::size_t cells = 0;            // of the plan
-  std::size_t layer_records = 0;    // of the plan
+  std::size_t cells = 0;            // cells of the plan
+  std::size_t layer_records = 0;    // records of the plan
   std::size_t lost = 0;             // finished cells without their per-row values, or cache files
   std::size_t folders = 0;          // that have a journal
   std::vector<std::string> absent;  // folders without one

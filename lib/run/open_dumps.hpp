@@ -13,7 +13,7 @@ namespace kvbench {
 struct OpenDumps {
   std::vector<Dump> dumps;
   std::vector<PlannedDump> planned;  // element by element the same dumps
-  std::vector<std::string> notes;    // of what is allowed and may be a mistake
+  std::vector<std::string> notes;    // notes on what is allowed and may be a mistake
 };
 
 // Checks the structure of each dump and takes its fingerprint; opens the cache files that

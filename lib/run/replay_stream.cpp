@@ -65,7 +65,7 @@ class StreamWatch : public ReplayWatch {
  private:
   static constexpr Index kAbsent = -1;
 
-  // Of the tokens in `before_`.
+  // Ends the stays of the tokens in `before_`.
   void end_stays(Index row) {
     std::sort(before_.begin(), before_.end());
     for (const std::int32_t token : before_) {
@@ -110,7 +110,7 @@ json whole_sweep(const StreamCell& cell) {
   return sweep;
 }
 
-// What the cell's algorithm decides for a layer or the model, if it does so: from this stream.
+// Decision of the cell's algorithm for a layer or the model, if it makes one, from this stream.
 SharedResults decided_for_model(const StreamCell& cell, const PlannedCell& planned, Index prompt,
                                 const Kernels& kernels) {
   SharedResults results;

@@ -14,12 +14,12 @@ namespace kvbench {
 
 struct StreamCell {
   const Stream& stream;
-  std::string fingerprint;  // what stands for the dump in the cell's key
+  std::string fingerprint;  // text in place of the dump in the cell's key
   // A sweep without name, dumps and selection, of one cell: algorithms, replay, evaluate, seeds,
   // memory. Relative to nothing.
   nlohmann::json sweep;
   std::string place;  // begins messages
-  std::string repro;  // of the record
+  std::string repro;  // command of the record
 };
 
 // A token while it is kept: at the answers of decode rows [begin, end).

@@ -21,7 +21,7 @@ namespace kvbench {
 
 struct RunRequest {
   SweepConfig sweep;                   // as read with ErrorPolicy::kKeep
-  SweepSource source;                  // of the sweep, for the `repro` of records
+  SweepSource source;                  // source of the sweep, for the `repro` of records
   RunDevice& device;                   // leaves itself for the CPU where the dumps do not suit it
   std::string out = {};                // folder; empty: results/<name of the sweep>
   std::vector<std::string> only = {};  // globs of cells; empty: all
@@ -52,8 +52,8 @@ struct RunOutcome {
   };
   State state = State::kDone;
   std::string results;       // path of results.json; not written if kBroken
-  ResultsOutcome counts;     // of the whole plan
-  Remaining remaining;       // of the selection
+  ResultsOutcome counts;     // counts of the whole plan
+  Remaining remaining;       // rest of the selection
   std::exception_ptr error;  // IoError, DeviceError, or std::system_error of a thread
 };
 

@@ -17,7 +17,7 @@ struct ShardSelection {
   Shard shard;
   PerHead<bool> heads;
   std::vector<bool> groups;  // per group of the plan, whether one of its heads is selected
-  std::size_t cells = 0;     // of the selected heads
+  std::size_t cells = 0;     // cells of the selected heads
 
   bool has(std::size_t group, int kv_head) const {
     return heads[group][static_cast<std::size_t>(kv_head)];

@@ -17,14 +17,15 @@ double sum_of_largest(Amounts amounts, double count);
 
 class SharedPieces {
  public:
-  // Of `count` cells of the group from `cell` on, of one setting on one KV head: they differ in
-  // their seeds. What is the same for two seeds is one piece, what is not is one of each seed.
+  // Adds the pieces of `count` cells of the group from `cell` on, of one setting on one KV head:
+  // they differ in their seeds. A piece that is the same for two seeds counts once, any other once
+  // for each seed.
   void add(const Plan& plan, const WorkGroup& group, const PlannedCell& cell, std::size_t count);
 
   // No less than there are; more only where --only leaves settings with different seeds.
   double count() const;
-  // Of their results, with what is kept of every token: sums of every query head, and two numbers
-  // more. What is decided for a layer or the model is not among them.
+  // Bytes of their results, with what is kept of every token: sums of every query head, and two
+  // numbers more. Decisions for a layer or the model are not among them.
   double bytes() const;
   // Bytes that computing so many at the same time takes besides, at most.
   double scratch(double at_once) const;

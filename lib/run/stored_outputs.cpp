@@ -16,10 +16,10 @@
 namespace kvbench {
 namespace {
 
-constexpr double kTolerance = 1e-4;    // of what a model computes in single precision
+constexpr double kTolerance = 1e-4;    // relative error of a single-precision model
 constexpr double kSameScale = 0.02;    // a scale that was itself rounded to 8 bits is 0.4 % off
-constexpr double kStandardErrors = 6;  // of an estimate that is told from 1
-constexpr double kStep = 0.05;         // of the scale, for the derivative of outputs
+constexpr double kStandardErrors = 6;  // standard errors that tell an estimate from 1
+constexpr double kStep = 0.05;         // step of the scale, for the derivative of outputs
 
 bool is_half(ElementType type) { return element_bytes(type) == 2; }
 
@@ -71,7 +71,8 @@ class ScaleFit {
   }
 
  private:
-  double own() const { return zz_ > 0.0 ? dd_ - zd_ * zd_ / zz_ : 0.0; }  // of D, beside z
+  // Squared norm of D's part that is orthogonal to z.
+  double own() const { return zz_ > 0.0 ? dd_ - zd_ * zd_ / zz_ : 0.0; }
 
   double ee_ = 0.0, ez_ = 0.0, ed_ = 0.0, zz_ = 0.0, zd_ = 0.0, dd_ = 0.0, count_ = 0.0;
 };

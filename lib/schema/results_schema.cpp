@@ -64,7 +64,7 @@ Json metrics_schema(const std::vector<std::size_t>& indices) {
   return whole(properties);
 }
 
-// What the table of metrics has in one section of a cell.
+// Schema of the metrics in one section of a cell.
 Json section_schema(const std::string& section) {
   std::vector<std::size_t> indices;
   for (std::size_t i = 0; i < metric_numbers().size(); ++i) {
@@ -135,7 +135,7 @@ Json traffic_schema() {
   return described("what a decoder reads to answer a scored row, per KV head", whole(properties));
 }
 
-// Of a cell.
+// Memory of a cell.
 Json counted_memory_schema() {
   Json schema = memory_schema(kCount);
   schema["properties"]["declared"] =
@@ -218,7 +218,7 @@ Json overflowed_schema() {
 
 Json share() { return {{"type", "number"}, {"minimum", 0}}; }
 
-// Of a cell whose sequence has evidence that a scored row asks for.
+// Evidence of a cell whose sequence has some that a scored row asks for.
 Json evidence_schema() {
   return described("of the tokens that an answer needs, when the rows that ask are answered",
                    whole({{"tokens", kCount},
@@ -297,7 +297,7 @@ Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
   return schema;
 }
 
-// Of a machine and a build; more members may follow.
+// Provenance: a machine and a build; more members may follow.
 Json provenance_schema() {
   const Json texts = {{"type", "object"}, {"additionalProperties", kText}};
   Json schema =
@@ -355,7 +355,8 @@ Json groups_schema() {
                      {"groups", {{"type", "integer"}, {"minimum", 2}}}})));
 }
 
-// Of an entry of the summary, or its records of whole layers; missing before version 1.7.0.
+// Counts of an entry of the summary, or of its records of whole layers; missing before version
+// 1.7.0.
 void add_counts(Json& schema) {
   schema["properties"]["skipped"] = kCount;
   schema["properties"]["units"] =

@@ -8,8 +8,8 @@
 
 namespace kvbench {
 
-// What this version writes, key by key: every key that is not among them breaks it, those of
-// `provenance` left aside.
+// Schema of what this version writes, key by key: every key that is not among them breaks it, those
+// of `provenance` left aside.
 Json results_schema(const std::vector<AlgorithmDescription>& algorithms);
 
 }  // namespace kvbench

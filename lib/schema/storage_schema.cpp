@@ -31,7 +31,7 @@ Json codec_object(const CodecDescription& codec) {
   return object_schema(std::move(properties), required);
 }
 
-// What `keys` or `values` may be.
+// Schema of `keys` or `values`.
 Json codecs_of(CacheTensor tensor) {
   std::vector<std::string> names = {"float"};
   Json alternatives = Json::array();

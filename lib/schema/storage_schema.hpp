@@ -5,11 +5,11 @@
 
 namespace kvbench {
 
-// Of the key `storage` of a sweep file or of an entry: an element or a list of them.
+// Schema of the key `storage` of a sweep file or of an entry: an element or a list of them.
 Json storages_schema();
-// Of one element, which is also what a cell's key has.
+// Schema of one element, which is also what a cell's key has.
 Json storage_schema();
-// What these two refer to, by name, for `$defs`.
+// Definitions that these two refer to, by name, for `$defs`.
 Json storage_definitions();
 
 }  // namespace kvbench

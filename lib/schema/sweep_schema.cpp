@@ -79,7 +79,7 @@ Json rows_forms_schema(const SweepKeys& keys) {
                                                       : integer_schema(kRowCountRange));
     schemas.push_back(object_schema({{key.name, std::move(value)}}, {key.name}));
   }
-  schemas.push_back(integers_schema(kRowRange, false)["anyOf"][0]);  // of the forms, the list
+  schemas.push_back(integers_schema(kRowRange, false)["anyOf"][0]);  // the list, among the forms
   return {{"anyOf", std::move(schemas)}};
 }
 

@@ -44,7 +44,7 @@ class Estimator {
   void flush(const std::function<void(const Answer&)>& visit);
 
  private:
-  // What the query head reads, as the sketch is now.
+  // Weights that the query head reads, as the sketch is now.
   const WeightsByToken& weights_of(int head);
 
   struct Ticket {
@@ -58,11 +58,11 @@ class Estimator {
   const Sketch* sketch_ = nullptr;
   const HeldVectors* vectors_ = nullptr;
   WeightsByToken weights_;
-  std::vector<std::unique_ptr<WeightsByToken>> by_head_;  // of sketches that differ by head
+  std::vector<std::unique_ptr<WeightsByToken>> by_head_;  // weights of sketches that differ by head
   HostAnswers host_;
   std::optional<ResidentAnswers> resident_;
   std::vector<Ticket> pending_;
-  std::optional<WeightsByToken> retried_;  // of one question
+  std::optional<WeightsByToken> retried_;  // weights of one question
 };
 
 }  // namespace kvbench

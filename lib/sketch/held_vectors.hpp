@@ -1,4 +1,5 @@
-// What answers are made of where it is not what came: keys and values as a codec gives them back.
+// Vectors that answers read in place of the stream's own: keys and values as a codec gives them
+// back.
 #pragma once
 
 #include <cstdint>

@@ -134,7 +134,7 @@ void HostAnswers::own_logits(const Sketch& sketch, const WeightsByToken& weights
     keys.push_back(own_keys[static_cast<std::size_t>(rows[i].key)].data());
   }
   std::vector<double> products;
-  double half = 0.0;  // of the query's squared length, which features take off
+  double half = 0.0;  // half of the query's squared length, which features take off
   if (!keys.empty()) {
     const double* q = stream_.query(query.head, query.row);
     products.resize(keys.size());

@@ -55,10 +55,10 @@ class HostAnswers final : public AnswerBackend {
                              const HeldVectors& held);
   // Sums that compare the logits x with the exact ones, by the weights as they are now.
   struct Compared {
-    double differences = 0.0;  // of w_den e (x - exact x)
+    double differences = 0.0;  // sum of w_den e (x - exact x)
     double kept = 0.0;         // TokenSums::kept of the exact exponentials
-    // Of tokens that weigh anything in the denominator: exact exponentials, the same times
-    // x - exact x, and how many there are.
+    // Sums over tokens with a weight in the denominator: exact exponentials, the same
+    // times x - exact x, and the number of tokens.
     double mass = 0.0;
     double weighted = 0.0;
     double count = 0.0;
@@ -69,7 +69,8 @@ class HostAnswers final : public AnswerBackend {
   std::optional<double> divergence(const Sketch& sketch, const WeightsByToken& weights,
                                    const LoggedQuery& query, Exponentials e, TokenSums sums,
                                    const Compared& with);
-  // Of tokens with a weight in the denominator; none where no exponential is left of them.
+  // Score error of tokens with a weight in the denominator; none where no exponential is left of
+  // them.
   std::optional<double> score_error(const WeightsByToken& weights, const LoggedQuery& query,
                                     const Compared& with) const;
 
@@ -79,14 +80,14 @@ class HostAnswers final : public AnswerBackend {
   std::unique_ptr<WeightedValues> values_;
   std::vector<double> numerators_;
   std::vector<double> own_;         // by token: exponentials under a shift of their own
-  std::vector<double> own_logits_;  // of the sketch's own rows
+  std::vector<double> own_logits_;  // logits of the sketch's own rows
   // The weighted tokens in the order of their value rows, and these rows; of which weights, and
   // where values are.
   std::vector<std::int32_t> mapped_tokens_, value_rows_;
   const WeightsByToken* mapped_of_ = nullptr;
   std::uint64_t mapped_version_ = 0;
   std::uint64_t value_row_version_ = 0;
-  // Of a sketch with cache positions: its tokens in order, their logits there, the same by token.
+  // Tokens of a sketch with cache positions, in order, their logits there, and the same by token.
   std::vector<std::int32_t> cached_;
   std::vector<double> rerotated_;
   std::vector<double> rerotated_by_token_;

@@ -51,7 +51,7 @@ class ResidentAnswers final : public AnswerBackend {
   AnswerBatch batch_;
   AnswerBatch::Question listed_;   // by the last of the batch's weights
   bool is_listed_ = false;         // whether list_ is what it is by
-  std::vector<WeightEntry> list_;  // of the weights of this version, 0: none
+  std::vector<WeightEntry> list_;  // weights of this version, 0: none
   std::uint64_t version_ = 0;
   std::vector<double> numerators_;
   std::vector<AnswerMasses> masses_;

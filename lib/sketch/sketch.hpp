@@ -40,12 +40,12 @@ struct SketchRow {
   }
 };
 
-// What a sketch holds, in numbers; kept up to date as rows come and go.
+// Counts of what a sketch holds; kept up to date as rows come and go.
 struct KeptCounts {
   Index tokens = 0;       // rows that count as tokens, duplicates included
   Index keys = 0;         // key vectors
   Index values = 0;       // value vectors
-  Index pairs = 0;        // of both, a token's own key and value in one row
+  Index pairs = 0;        // both, a token's own key and value in one row
   Index bookkeeping = 0;  // further numbers: weights, scores, counts
 
   bool operator==(const KeptCounts&) const = default;
@@ -53,7 +53,7 @@ struct KeptCounts {
   KeptCounts& operator-=(const KeptCounts& other);
 };
 
-// Of one row.
+// Counts of one row.
 KeptCounts counts_of(const SketchRow& row);
 
 inline constexpr Index kBookkeepingBytes = 4;  // a number
@@ -106,8 +106,8 @@ class ChangeLog {
   std::vector<std::int32_t> positions_;  // with repetitions
 };
 
-// What becomes of the sums' ratio before it is the answer; for methods whose denominator weights
-// may be negative.
+// Changes to the sums' ratio before it is the answer; for methods whose denominator weights may be
+// negative.
 struct AnswerRule {
   // The answer is 0 where sum w_den exp(x) <= least_denominator * sum w_num exp(x); as everywhere,
   // also where the former is not positive.
@@ -162,11 +162,11 @@ class Sketch {
   std::optional<Declared> declared;
   // Numbers stored besides the rows (scores, counts): set by the algorithm.
   Index bookkeeping = 0;
-  // Of a method that looks before it reads: what it stores besides keys and values to find the rows
-  // of an answer (bounds of pages, codes of keys), and what of it one answer reads; and the numbers
-  // of held keys that it reads to find them, as wide as the cache has them. Other numbers are as
-  // wide as those of a cache that no codec writes; bits are bits. Methods that evict may have
-  // shared ones too.
+  // Storage and reads of a method that looks before it reads: what it stores besides keys and
+  // values to find the rows of an answer (bounds of pages, codes of keys), and what of it one
+  // answer reads; and the numbers of held keys that it reads to find them, as wide as the cache has
+  // them. Other numbers are as wide as those of a cache that no codec writes; bits are bits.
+  // Methods that evict may have shared ones too.
   struct Lookup {
     Index held_numbers = 0;
     Index held_bits = 0;

@@ -23,7 +23,7 @@ struct Exponentials {
   Index last = 0;
   double shift = 0.0;
 
-  // Of eight tokens, zeros outside.
+  // Exponentials of eight tokens, zeros outside.
   Lanes group(Index g) const {
     const Index start = g * Lanes::kCount;
     if (start >= first && start + Lanes::kCount <= last) return Lanes::load(e + start);

@@ -54,7 +54,8 @@ class WeightsByToken {
   // Whether the last version changed no more than some tokens and the scale within num(), so that
   // update() can make its list from the one before.
   bool can_update() const { return followed_; }
-  // What a list has of the one before: [dropped, dropped + same) of that, which it begins with.
+  // Entries that a list shares with the one before: [dropped, dropped + same) of that, which it
+  // begins with.
   struct Common {
     Index dropped = 0;
     Index same = 0;
@@ -136,8 +137,8 @@ class WeightsByToken {
   std::vector<std::int32_t> first_;     // by token, -1: none
   std::vector<std::int32_t> touched_;   // numbers of rows that changed or are new
   std::vector<std::int32_t> dirty_;     // tokens to be summed again, with repetitions
-  // Of the last change of version: whether tokens but the dirty ones have the same sums, and
-  // whether numerators have another scale.
+  // Facts of the last change of version: whether tokens other than the dirty ones have the same
+  // sums, and whether numerators have another scale.
   bool followed_ = false;
   bool rescaled_ = false;
 };

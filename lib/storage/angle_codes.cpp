@@ -14,7 +14,7 @@ namespace {
 
 using Vector = std::vector<double>;
 
-// Of angles in [0, pi / 2] at levels 2, 3 and 4, with x = psi - pi / 4: the density is
+// Points of angles in [0, pi / 2] at levels 2, 3 and 4, with x = psi - pi / 4: the density is
 // cos(2 x)^power.
 Vector angle_points(int level) {
   const int power = (1 << (level - 1)) - 1;

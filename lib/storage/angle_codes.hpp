@@ -10,8 +10,8 @@
 namespace kvbench {
 
 constexpr int kAngleLevels = 4;
-constexpr int kArcBits = 4;    // of level 1: 16 equal arcs of the circle
-constexpr int kAngleBits = 2;  // of levels 2 to 4: the best points of [0, pi / 2]
+constexpr int kArcBits = 4;    // bits of level 1: 16 equal arcs of the circle
+constexpr int kAngleBits = 2;  // bits of levels 2 to 4: the best points of [0, pi / 2]
 
 constexpr int angle_bits(int level) { return level == 1 ? kArcBits : kAngleBits; }
 

@@ -61,7 +61,7 @@ class BitWriter {
         std::uint64_t eight = 0;
         std::memcpy(&eight, codes + i, 8);
         const std::uint64_t code = bit_stream_detail::packed(eight, bits);
-        if ((count - i) * bits >= 64) {  // what follows is overwritten
+        if ((count - i) * bits >= 64) {  // bytes that follow are overwritten
           std::memcpy(out_, &code, 8);
         } else {
           for (int b = 0; b < bits; ++b) out_[b] = static_cast<std::byte>((code >> (8 * b)) & 0xff);
@@ -99,7 +99,7 @@ enum class SignBit { kAboveZero, kNotBelowZero };
 
 namespace bit_stream_detail {
 
-// Of eight numbers, the first in the lowest bit.
+// Signs of eight numbers, the first in the lowest bit.
 template <SignBit kBit>
 unsigned eight_signs(const double* x) {
 #if defined(__AVX512F__)

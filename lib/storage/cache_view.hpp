@@ -1,4 +1,4 @@
-// What an answer reads of a cell's cache: the stream's own vectors, or those that a codec gives
+// Vectors that an answer reads of a cell's cache: the stream's own, or those that a codec gives
 // back.
 #pragma once
 

@@ -26,13 +26,13 @@ inline Index width_of(const StreamShape& shape, CacheTensor tensor) {
   return tensor == CacheTensor::kKeys ? shape.d : shape.dv;
 }
 
-// What a codec is made for.
+// Stream, prompt, seed and tensor that a codec is made for.
 struct CodecContext {
   const Stream& stream;
   Index prompt;  // P
   std::uint32_t seed;
   CacheTensor tensor;
-  Index element_bytes = 2;  // of an unquantised number
+  Index element_bytes = 2;  // bytes of an unquantised number
 
   Index width() const { return width_of(stream.shape, tensor); }
 };
@@ -46,12 +46,12 @@ class Codec {
 
   // Vectors that are encoded together, a block: 1, or held tokens that follow each other.
   virtual Index group() const { return 1; }
-  // Of a block, everything that decoding reads: codes, scales, zeros, norms, indices.
+  // Bytes of a block, everything that decoding reads: codes, scales, zeros, norms, indices.
   virtual Index bytes() const = 0;
   // Bytes that memory counts: fewer where numbers are unquantised, which count as the memory's
   // numbers do.
   virtual Index counted_bytes() const { return bytes(); }
-  // Of what is kept once per KV head besides the blocks: rotations, tables, masks.
+  // Bytes kept once per KV head besides the blocks: rotations, tables, masks.
   virtual Index shared_bytes() const { return 0; }
   // How many of the oldest held vectors are written when `held` of them are held, the one of the
   // row that is answered included, and `of_prompt` were held when the prompt ended; the others are
@@ -82,7 +82,7 @@ class Codec {
   }
 };
 
-// What is known of a codec beforehand, as functions of its parameters.
+// Facts of a codec known beforehand, as functions of its parameters.
 template <class P>
 struct CodecFunctions {
   FunctionOf<P, bool()> randomised;  // empty: it is not
@@ -97,7 +97,7 @@ struct CodecFunctions {
   FunctionOf<P, std::unique_ptr<Codec>(const CodecContext&)> create;
 };
 
-// What is known of it whatever its parameters.
+// Facts of a codec whatever its parameters.
 struct CodecFacts {
   std::string id;
   std::string title;   // one line

@@ -11,7 +11,7 @@
 namespace kvbench {
 
 // Each number of a product is a chain of fused multiply-adds from the first term up, whatever is
-// multiplied together. What a number 0 of a vector adds changes no bit: leaving it out is the same,
+// multiplied together. The term of a 0 in a vector changes no bit: leaving it out is the same,
 // except for the sign of a sum so small that it vanished.
 class DenseMap {
  public:

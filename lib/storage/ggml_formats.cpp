@@ -70,7 +70,8 @@ struct Ends {
   float most;
 };
 
-// Of two zeros of different sign the first is the least, the last the most.
+// Least and most of the numbers: the first of two zeros of different sign is the least, the last
+// the most.
 Ends ends_of(const Numbers& x) {
   std::array<float, 8> low;
   std::array<float, 8> high;

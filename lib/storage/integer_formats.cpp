@@ -28,7 +28,7 @@ const char* const kScalesDoc =
 struct Groups {
   Index width;
   Index numbers;     // in a group
-  bool per_channel;  // of `numbers` tokens a channel; else of a token `numbers` channels
+  bool per_channel;  // a group is `numbers` tokens of a channel, else `numbers` channels of a token
 
   Index tokens() const { return per_channel ? numbers : 1; }
   Index count() const { return per_channel ? width : width / numbers; }

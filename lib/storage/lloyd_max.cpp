@@ -15,8 +15,8 @@ constexpr double kNodes[] = {0.18343464249564980, 0.52553240991632899, 0.7966664
                              0.96028985649753623};
 constexpr double kWeights[] = {0.36268378337836198, 0.31370664587788729, 0.22238103445337447,
                                0.10122853629037626};
-constexpr int kParts = 8;        // of a cell
-constexpr int kHalvings = 45;    // of the distance to the end, in the last cell
+constexpr int kParts = 8;        // parts of a cell
+constexpr int kHalvings = 45;    // halvings of the distance to the end, in the last cell
 constexpr int kLloydSteps = 60;  // into the reach of Newton's method
 constexpr int kNewtonSteps = 10;
 constexpr double kEnd = 12.0;  // N(0, 1) has 4e-33 beyond, coordinates of the sphere less
@@ -44,7 +44,7 @@ void add_parts(const EvenDensity& density, double low, double high, int parts, M
   for (int i = 0; i < parts; ++i) add_panel(density, low + i * step, low + (i + 1) * step, sums);
 }
 
-// Of [low, high]; where that ends with the density, panels become finer towards the end.
+// Moments of [low, high]; where that ends with the density, panels become finer towards the end.
 Moments moments(const EvenDensity& density, double low, double high) {
   Moments out;
   if (high < density.high) {
@@ -61,7 +61,7 @@ Moments moments(const EvenDensity& density, double low, double high) {
   return out;
 }
 
-// Of the points above 0 the borders: 0, middles, the end.
+// Borders of the points above 0: 0, middles, the end.
 std::vector<double> borders(const std::vector<double>& points, double end) {
   std::vector<double> out = {0.0};
   for (std::size_t i = 1; i < points.size(); ++i) out.push_back(0.5 * (points[i - 1] + points[i]));
@@ -77,11 +77,12 @@ void lloyd_step(const EvenDensity& density, std::vector<double>& points) {
   }
 }
 
-// Of F_i = first moment - point mass of cell i, whose derivatives are a tridiagonal matrix.
+// Newton step for F_i = first moment - point mass of cell i, whose derivatives are a tridiagonal
+// matrix.
 void newton_step(const EvenDensity& density, std::vector<double>& points) {
   const std::size_t n = points.size();
   const std::vector<double> at = borders(points, density.high);
-  std::vector<double> above(n, 0.0);  // of the elimination: x_i = right_i - above_i x_{i+1}
+  std::vector<double> above(n, 0.0);  // factors of the elimination: x_i = right_i - above_i x_{i+1}
   std::vector<double> right(n, 0.0);
   for (std::size_t i = 0; i < n; ++i) {
     const Moments cell = moments(density, at[i], at[i + 1]);
@@ -107,7 +108,7 @@ void newton_step(const EvenDensity& density, std::vector<double>& points) {
 
 std::vector<double> lloyd_max_points(const EvenDensity& density, int bits) {
   const int half = 1 << (bits - 1);
-  // Of the points above 0.
+  // Points above 0.
   std::vector<double> points;
   const double reach = std::min(density.high, 3.0);
   for (int i = 0; i < half; ++i) points.push_back(reach * (i + 0.5) / half);

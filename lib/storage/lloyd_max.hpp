@@ -20,10 +20,10 @@ struct EvenDensity {
 // The 2^bits points, ascending and symmetric, to about 1e-15 high.
 std::vector<double> lloyd_max_points(const EvenDensity& density, int bits);
 
-// Of N(0, 1).
+// Density of N(0, 1).
 EvenDensity normal_density();
-// Of sqrt(d) times a coordinate of a uniform unit vector in d >= 3 dimensions: at sqrt(d) t it is
-// (1 - t^2)^((d - 3) / 2), close to that of N(0, 1).
+// Density of sqrt(d) times a coordinate of a uniform unit vector in d >= 3 dimensions: at sqrt(d) t
+// it is (1 - t^2)^((d - 3) / 2), close to that of N(0, 1).
 EvenDensity sphere_density(Index d);
 
 // Points and the code of a number: how many of the middles between neighbours are not above it, so
@@ -35,7 +35,7 @@ class Codebook {
 
   const std::vector<double>& points() const { return points_; }
   std::uint32_t code_of(double x) const;
-  // Of `count` numbers; at most 256 points.
+  // Codes of `count` numbers; at most 256 points.
   void codes_of(const double* x, Index count, std::uint8_t* codes) const;
   double point(std::uint32_t code) const { return points_[code]; }
 

@@ -61,8 +61,8 @@ void get_codes(const std::byte* in, double scale, double* x) {
 struct MxFp4 {
   static constexpr Index kNumbers = 32;
   static constexpr Index kBytes = 17;
-  static constexpr int kBias = 127;    // of E8M0
-  static constexpr int kExponent = 2;  // of E2M1's largest number
+  static constexpr int kBias = 127;    // bias of E8M0
+  static constexpr int kExponent = 2;  // exponent of E2M1's largest number
 
   static void encode(const double* x, std::byte* out) {
     const double size = largest_size<kNumbers>(x);

@@ -18,8 +18,8 @@ enum class Rotation {
   kHaar,           // Q of a normal matrix
 };
 
-// An orthogonal matrix M [d, d]. What is random in it is drawn for `purpose` with the context's
-// seed and stream.
+// An orthogonal matrix M [d, d]. Its random numbers are drawn for `purpose` with the context's seed
+// and stream.
 class OrthogonalMap {
  public:
   OrthogonalMap(Rotation rotation, const CodecContext& context, std::string_view purpose);
@@ -27,7 +27,7 @@ class OrthogonalMap {
   // Rows of `out` [n, d] = M x and M^T x of rows x of `vectors` [n, d]; out is not vectors.
   void apply(ConstMatrix vectors, MutableMatrix out) const;
   void undo(ConstMatrix vectors, MutableMatrix out) const;
-  // Of a Haar matrix in single precision; of signs a bit each.
+  // Bytes of a Haar matrix in single precision; signs take a bit each.
   Index bytes() const;
 
  private:

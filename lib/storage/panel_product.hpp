@@ -29,7 +29,7 @@ class Panels {
   Index terms() const { return terms_; }
   Index columns() const { return columns_; }
   Index panel_size() const { return terms_ * kWidth; }
-  // Of columns [kWidth i, kWidth (i + 1)): [terms, kWidth].
+  // Panel of columns [kWidth i, kWidth (i + 1)): [terms, kWidth].
   const double* panel(Index i) const { return numbers_.data() + i * panel_size(); }
 
  private:

@@ -123,8 +123,8 @@ class AnglesOfBlocks final : public Codec {
   }
 
  private:
-  // Of kTogether vectors: their numbers after the rotation, channel by channel, and what is written
-  // of their blocks, block by block.
+  // Numbers of kTogether vectors after the rotation, channel by channel, and the numbers written of
+  // their blocks, block by block.
   struct Scratch {
     VectorRows y;
     std::vector<std::uint64_t> numbers;
@@ -136,7 +136,7 @@ class AnglesOfBlocks final : public Codec {
 
   Index blocks() const { return d_ / kBlock; }
 
-  // Of a block of `count` vectors.
+  // Encodes one block of each of `count` vectors.
   static void encode_blocks(double* y, std::uint64_t* numbers, Index count) {
     std::array<double, kTogether> factors;
     find_radii(y, count, numbers, factors.data());

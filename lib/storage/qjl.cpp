@@ -3,8 +3,8 @@
 //
 // Source: QJL, Zandieh et al., arXiv 2406.03482, and amirzandieh/QJL@421d61c
 // (models/llama3_utils_qjl.py, models/llama3_qjl.py, qjl_kernel/csrc/qjl_{quant,score}_kernel.cu).
-//   S: m x d, rows of Haar matrices times sqrt(d), or normal. Of a group of tokens the channels of
-//   largest norm over the tokens are outliers o, k_o is k on them and k_i on the others.
+//   S: m x d, rows of Haar matrices times sqrt(d), or normal. The channels of largest
+//   norm over a group of tokens are outliers o, k_o is k on them and k_i on the others.
 //   b_i = signs of S k_i (a product of 0 counts as negative), b_o = signs of the first m_o rows
 //   S_o k_o; stored beside |k| and |k_o| in binary16.
 //   k^ = sqrt(pi / 2) / m sqrt(|k|^2 - |k_o|^2) mask_i S^T b_i
@@ -101,7 +101,7 @@ class Qjl final : public Codec {
       const std::byte* norms = code + t * token_bytes();
       const double size = get_norm(norms);
       outer.push_back(p_.outliers > 0 ? get_norm(norms + kStoredNormBytes) : 0.0);
-      // Of the norms as they are stored; |k_o| may be rounded above |k|.
+      // Norm of the inner channels, from the norms as stored; |k_o| may be rounded above |k|.
       inner.push_back(std::sqrt(std::max(0.0, (size - outer.back()) * (size + outer.back()))));
     }
     code += signs_at();
@@ -131,13 +131,13 @@ class Qjl final : public Codec {
     return bytes == 1 ? low : low | std::to_integer<int>(in[1]) << 8;
   }
 
-  // Of a group; both ascending.
+  // Channels of a group; both ascending.
   struct Channels {
     std::vector<Index> outliers;
     std::vector<Index> inner;
   };
 
-  // Of equal norms the lower channel.
+  // Outliers are the channels of largest norm, of equal norms the lower.
   Channels channels_of(ConstMatrix vectors) const {
     SquareSums sums(d_);
     sums.see(vectors);
@@ -176,7 +176,7 @@ class Qjl final : public Codec {
     }
   }
 
-  // Of every token the signs of the first `count` projections of some channels.
+  // Writes every token's signs of the first `count` projections of some channels.
   void put_signs(ConstMatrix vectors, const std::vector<Index>& channels, Index count,
                  std::byte* code) const {
     VectorRows projected(p_.group, count);
@@ -186,7 +186,7 @@ class Qjl final : public Codec {
     }
   }
 
-  // Of every token `count` signs as 1 and -1.
+  // Signs of every token as 1 and -1, [group, count].
   VectorRows sides_of(Index count, const std::byte* code) const {
     VectorRows out(p_.group, count);
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(count));
@@ -199,7 +199,7 @@ class Qjl final : public Codec {
     return out;
   }
 
-  // Of sums S^T b over `count` rows makes sqrt(pi / 2) / count size S^T b.
+  // Turns sums S^T b over `count` rows into sqrt(pi / 2) / count size S^T b.
   static void scale(const Vector& sizes, Index count, MutableMatrix sums) {
     for (Index t = 0; t < sums.rows; ++t) {
       const double factor = std::sqrt(std::numbers::pi / 2.0) / static_cast<double>(count) *

@@ -15,7 +15,7 @@ namespace kvbench {
 // The parameter besides a codec's own: none, hadamard or haar.
 inline constexpr const char* kRotateName = "rotate";
 Parameter rotate_parameter();
-// Of a checked value of it.
+// Rotation of a checked value of it.
 Rotation rotation_named(const std::string& rotate);
 
 // Why vectors of that width cannot be rotated so, with the remedy.

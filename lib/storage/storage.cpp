@@ -78,7 +78,7 @@ StorageLayout::StorageLayout(const Storage* storage, const StreamShape& shape, I
 Index StorageLayout::Part::bytes(Index vectors, Index written, int element_bytes) const {
   const Index as_they_came = (codec ? vectors - written : vectors) * width * element_bytes;
   if (!codec) return as_they_came;
-  // Of a block of which some vectors alone are counted, their share.
+  // A block counts by the share of its vectors that are counted.
   return as_they_came + (written * codec->counted_bytes() + codec->group() - 1) / codec->group();
 }
 

@@ -36,16 +36,16 @@ struct Storage {
 // "K q8_0 V kivi bits=4": what a label says of it; parameters that differ from their defaults.
 std::string storage_text(const Storage& storage);
 
-// What a storage takes, as shape and prompt decide it.
+// Bytes that a storage takes, as shape and prompt decide.
 class StorageLayout {
  public:
   // `storage` null: every number takes `element_bytes`.
   StorageLayout(const Storage* storage, const StreamShape& shape, Index prompt, int element_bytes);
 
-  // Of `kept` vectors, of which `written` went through a codec, and of bookkeeping.
+  // Bytes of `kept` vectors, of which `written` went through a codec, and of bookkeeping.
   Index bytes(const KeptCounts& kept, const KeptCounts& written) const;
-  // Of `numbers` of the held keys, which take what a number of the `keys` takes on average, of
-  // which `written` went through a codec.
+  // Bytes of `numbers` of the held keys, which take what a number of the `keys` takes on average,
+  // of which `written` went through a codec.
   Index key_numbers_bytes(Index numbers, Index keys, Index written) const;
   // The most at a row while a cache of different tokens grows to `kept` from what was held of the
   // prompt. Keys and values are counted at the same row: codecs write them at different ones.
@@ -55,7 +55,7 @@ class StorageLayout {
   // A larger cache may take no more bytes than a smaller one, because more of it went through a
   // codec: by how many tokens it can be larger; 0: it always takes more.
   Index reach() const;
-  // Of what is kept once besides them.
+  // Bytes kept once besides them.
   Index shared_bytes() const;
   // Vectors written at a time; 1: float too.
   Index group(CacheTensor tensor) const;
@@ -68,7 +68,7 @@ class StorageLayout {
     Index bytes(Index vectors, Index written, int element_bytes) const;
     // When `rows` rows were decoded: a vector came with each, up to `vectors`.
     Index bytes_after(Index rows, Index vectors, Index of_prompt, int element_bytes) const;
-    double written_bytes(int element_bytes) const;  // of a vector
+    double written_bytes(int element_bytes) const;  // bytes of a vector
     Index most_waiting(Index tokens) const;         // vectors that are held unquantised
   };
 

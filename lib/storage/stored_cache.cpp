@@ -269,7 +269,7 @@ void StoredCache::count(const Sketch& sketch) {
   }
   for (const SketchRow& each : sketch.rows()) {
     if (each.is_empty()) continue;
-    // What belongs to no token has no place in their order: it is written as it comes.
+    // A vector of no token has no place in their order: it is written as it comes.
     if (codes_keys && each.keeps_key && (each.token < 0 || keys_.is_written(each.token))) {
       written_.keys += each.copies;
     }

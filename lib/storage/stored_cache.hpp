@@ -25,7 +25,7 @@ class HeldTensor {
   // The held tokens, ascending, at an answer. `appended`: those of the last call come first, and
   // all others behind them.
   void hold(const std::vector<std::int32_t>& tokens, bool appended);
-  // Of the held tokens, those that are written; the first written_first() of them are.
+  // Number of held tokens that are written; the first written_first() of them are.
   Index written_held() const;
   Index written_first() const { return first_; }
   bool is_written(Index token) const {
@@ -36,7 +36,7 @@ class HeldTensor {
   const double* row(Index token) const {
     return is_written(token) ? decoded_row(token) : tensor_.original.row(token);
   }
-  // Of a written token.
+  // Decoded vector of a written token.
   const double* decoded_row(Index token) const { return decoded().row(token); }
   // [n, width] by token; rows of tokens that are not written have no meaning.
   ConstMatrix decoded() const;
@@ -57,7 +57,7 @@ class HeldTensor {
   Index written_held_ = 0;
   Index first_ = 0;
   std::vector<std::int32_t> grouped_;  // tokens of the groups written so far, in order
-  ConstMatrix shared_;                 // of AlignedGroups, while all of them are such
+  ConstMatrix shared_;                 // vectors of AlignedGroups, while all of them are such
   AlignedDoubles decoded_;             // [n, width] by token, once a group is not
 };
 
@@ -101,7 +101,7 @@ class StoredCache final : public CacheView {
   HeldTensor keys_;
   HeldTensor values_;
   std::vector<std::int32_t> key_tokens_, value_tokens_;  // held, ascending
-  ChangeLog::Mark listed_;  // what of the sketch they are, and how many rows it had
+  ChangeLog::Mark listed_;  // state of the sketch that they list, and its number of rows
   Index rows_listed_ = 0;
   bool one_row_each_ = false;  // rows are tokens in their order, each with its key and value
   KeptCounts written_;
@@ -109,13 +109,13 @@ class StoredCache final : public CacheView {
   std::vector<std::vector<double>> own_keys_seen_, own_values_seen_;
   AlignedDoubles both_values_;  // as StoredStream's, of values that are written in groups
   Stream held_;
-  Index mapped_ = 0;  // of value_tokens_, the first that value_row has as decoded
+  Index mapped_ = 0;  // how many of value_tokens_ value_row has as decoded
   const RowBlock* block_ = nullptr;
-  const LogitBlock* decoded_ = nullptr;  // of the block's rows; null unless every key is decoded
+  const LogitBlock* decoded_ = nullptr;  // logits of the block; null unless every key is decoded
   WrittenLogits logits_;
   Index logits_row_ = -1;                                // whose logits they are
-  std::vector<std::int32_t> written_keys_, other_keys_;  // of key_tokens_, at that row, ascending
-  std::size_t split_ = 0;                                // of key_tokens_, how many are among these
+  std::vector<std::int32_t> written_keys_, other_keys_;  // key_tokens_, at that row, ascending
+  std::size_t split_ = 0;                                // number of key_tokens_ among these
   std::vector<double> e_;                                // [n] of the query attended last
   std::vector<double> held_x_, held_e_;                  // by place in key_tokens_
 };

@@ -16,7 +16,7 @@ namespace {
 
 constexpr Index kSideBySide = 8;
 
-// Of `Count` rows the sums of squares of what factors make of them, each a chain of its own.
+// Sums of squares of `Count` rows times their factors, each a chain of its own.
 template <int Count>
 void add_squares(ConstMatrix rows, const double* factors, double* sums) {
   std::fill_n(sums, Count, 0.0);

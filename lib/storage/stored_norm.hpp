@@ -19,7 +19,7 @@ double largest_size(const double* x, Index d);
 
 // |x| without overflow and underflow on the way; of 2 x exactly twice that.
 double vector_norm(const double* x, Index d);
-// Of the rows of `vectors`, several side by side.
+// Norms of the rows of `vectors`, several side by side.
 void vector_norms(ConstMatrix vectors, double* norms);
 
 // Per channel the sum of squares of vectors, times a power of 4 that is the same for all channels

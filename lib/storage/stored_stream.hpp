@@ -1,4 +1,4 @@
-// What the codecs of a storage make of a stream's keys and values: the part that cells share.
+// A stream's keys and values after the codecs of a storage: the part that cells share.
 #pragma once
 
 #include <map>
@@ -13,9 +13,9 @@
 
 namespace kvbench {
 
-// What a codec makes of groups of tokens that follow each other from a multiple of their number on:
-// each is written once, by the first cell that holds it, for all that hold it so. Safe from several
-// threads.
+// Groups of tokens that follow each other from a multiple of their number on, as a codec gives them
+// back: each is written once, by the first cell that holds it, for all that hold it so. Safe from
+// several threads.
 class AlignedGroups {
  public:
   // Both must live as long.
@@ -42,7 +42,7 @@ struct StoredTensor {
   AlignedDoubles decoded;        // [n, width], of a codec that writes vectors alone; else empty
   // Vectors that this codec cannot write, and why; `decoded` has them unquantised.
   std::map<Index, std::string> unwritable;
-  std::unique_ptr<AlignedGroups> groups;  // of a codec that writes groups; else null
+  std::unique_ptr<AlignedGroups> groups;  // groups of a codec that writes groups; else null
 
   bool is_float() const { return codec == nullptr; }
   // Every held vector is what stands in `decoded`.

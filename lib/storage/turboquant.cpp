@@ -64,7 +64,7 @@ Vector mirrored(const std::array<double, n>& half) {
   return out;
 }
 
-// Of N(0, 1), computed once.
+// Points of N(0, 1), computed once.
 const Vector& normal_points(int bits) {
   static const std::array points = {
       lloyd_max_points(normal_density(), 1), lloyd_max_points(normal_density(), 2),
@@ -72,8 +72,8 @@ const Vector& normal_points(int bits) {
   return points[static_cast<std::size_t>(bits - 1)];
 }
 
-// Of a coordinate of unit vectors in d dimensions, times sqrt(d); computed once each, as cells and
-// threads ask for them.
+// Points of a coordinate of unit vectors in d dimensions, times sqrt(d); computed once each, as
+// cells and threads ask for them.
 const Vector& sphere_points(Index d, int bits) {
   static std::mutex mutex;
   static std::map<std::pair<Index, int>, Vector> all;
@@ -219,7 +219,7 @@ class MeanSquared final : public TurboQuant {
   }
 
  private:
-  // Of the t-th vector.
+  // Place of the t-th vector's norm.
   template <class Byte>
   Byte* norm_of(Byte* codes, std::size_t t) const {
     return codes + static_cast<Index>(t) * bytes() + points_.bytes();

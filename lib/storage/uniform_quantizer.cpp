@@ -42,7 +42,7 @@ struct Range {
   double high;
 };
 
-// Of two zeros of different sign the first.
+// Range of the numbers; the first of two zeros of different sign counts.
 Range range_of(const double* x, Index count) {
   Range all{x[0], x[0]};
   Index i = 0;
@@ -119,7 +119,7 @@ void UniformQuantizer::encode(const double* x, Index count, std::byte* scale,
   scale = put_scale(grid.step, scales, scale);
   if (!symmetric) put_scale(grid.least, scales, scale);
   std::array<std::uint8_t, kChunk> codes;
-  codes.fill(static_cast<std::uint8_t>(grid.middle));  // of a step 0
+  codes.fill(static_cast<std::uint8_t>(grid.middle));  // codes of a step 0
   for (Index first = 0; first < count; first += kChunk) {
     const Index some = std::min(kChunk, count - first);
     if (grid.step != 0.0) find_codes(grid, x + first, some, codes.data());

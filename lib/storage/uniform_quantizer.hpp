@@ -20,7 +20,7 @@ namespace kvbench {
 enum class Scales { kHalf, kExact };
 inline const Choices<Scales> kScaleChoices = {{"fp16", Scales::kHalf}, {"exact", Scales::kExact}};
 
-// Of one number so stored.
+// Bytes of one number so stored.
 inline constexpr Index bytes_of(Scales scales) { return scales == Scales::kHalf ? 2 : 8; }
 // Writes a finite number, throws CellError beyond binary16's range; returns where the next one
 // goes.

@@ -29,7 +29,7 @@ void WrittenLogits::begin(std::size_t first) {
   const StreamShape& shape = stream_.shape;
   first_ = first;
   last_ = std::min(rows_.size(), first + static_cast<std::size_t>(rows_at_once(shape)));
-  // What earlier rows left is of tokens that are not asked for.
+  // Leftovers of earlier rows belong to tokens that are not asked for.
   logits_.resize((last_ - first_) * static_cast<std::size_t>(shape.heads_per_kv * shape.tokens));
   known_.assign(static_cast<std::size_t>(shape.tokens), 0);
 }

@@ -272,7 +272,7 @@ std::optional<Axis> listed(const json& given, const Parameter& parameter,
   }
   Axis axis{{}, pointer, false, true};
   axis.values.reserve(given.size());
-  std::vector<std::size_t> places;  // of its values
+  std::vector<std::size_t> places;  // places of its values
   for (std::size_t i = 0; i < given.size(); ++i) {
     if (std::optional<Value> value = listed_value(given[i], parameter, axis.place(i), errors)) {
       axis.values.push_back(std::move(*value));

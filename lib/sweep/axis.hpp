@@ -24,8 +24,8 @@ struct Axis {
 // Expands `given`: a value, a list, {"range": [first, last, step]}, {"pow2": [lo, hi]} or
 // {"logspace": [lo, hi, count]}; of a parameter that takes it also {"memory": A}, A a number or an
 // axis of numbers in (0, 1]. Values that a form computes are rounded to 12 significant digits,
-// so that they are the numbers a person would list and the same on every machine. Of a list every
-// element with an error is reported, of a form the first value. Errors go to `errors` at or below
+// so that they are the numbers a person would list and the same on every machine. A list has every
+// element with an error reported, a form its first value. Errors go to `errors` at or below
 // `pointer`; nothing is returned if there was one.
 std::optional<Axis> expand_axis(const nlohmann::json& given, const Parameter& parameter,
                                 const std::string& pointer, ErrorList& errors);

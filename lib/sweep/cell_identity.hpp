@@ -29,7 +29,7 @@ class GroupIdentity {
   // `group` is complete except for its cells.
   GroupIdentity(const Plan& plan, const WorkGroup& group);
 
-  // Of the setting on the KV head. `params`: params_json(..).dump(); `storage`:
+  // Identities of the setting's cells on the KV head. `params`: params_json(..).dump(); `storage`:
   // storage_json(..).dump(), empty: float.
   Cells cells(const PlannedSetting& setting, int kv_head, const std::string& params,
               const std::string& storage) const;

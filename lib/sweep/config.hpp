@@ -36,7 +36,7 @@ struct SweepEntry {
   // The parameters that apply, in the order of the table, each with one value or more.
   std::vector<std::pair<std::string, std::vector<Value>>> axes;
   Index seeded_points = 0;  // points whose cells run once per seed, whatever the storage
-  // What crosses with the points; null: float.
+  // Storages that cross with the points; null: float.
   std::vector<std::shared_ptr<const Storage>> storages = {nullptr};
   std::string label;     // default: the algorithm's id
   bool labelled = true;  // the label was given

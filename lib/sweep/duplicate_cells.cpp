@@ -85,7 +85,7 @@ class EarlierEntries {
   // Ascending; all that share a cell with `entry` are among them.
   Places candidates(const SweepEntry& entry) const {
     const Kind& kind = kinds_.at(kind_of(entry));
-    Found every;  // of entries without axes and `where`
+    Found every;  // places of entries without axes and `where`
     every.add(kind.places);
     Found best = fewest(entry, kind.all).value_or(std::move(every));
     if (is_single(entry)) {
@@ -117,14 +117,14 @@ class EarlierEntries {
   }
 
  private:
-  // Of one axis, or one list of `where`.
+  // Entries by the values of one axis, or of one list of `where`.
   struct Index {
     std::map<Value, Places> by_value;
     Places everywhere;  // entries without such a list
   };
   struct Kind {
-    std::size_t entries = 0;          // of the sweep
-    Places places;                    // of those that were added
+    std::size_t entries = 0;          // entries of the sweep
+    Places places;                    // places of those that were added
     std::vector<Index> all, several;  // several: entries with more than one value on some axis
     std::map<std::string, Places> single;
   };

@@ -61,7 +61,7 @@ class GroupSelector {
     }
   }
 
-  // What is named must exist in at least one dump.
+  // Each name must exist in at least one dump.
   void refuse_unknown(const Selection& selection, const std::string& pointer) {
     if (selection == Selection{}) return;
     if (sequences_.empty()) list_names();
@@ -114,7 +114,7 @@ class GroupSelector {
     }
   }
 
-  // Of the first `tokens` tokens, 0: all; `pointer`: where that number is given.
+  // Adds the group of the first `tokens` tokens, 0: all; `pointer`: where that number is given.
   void add_group(std::size_t d, const PlannedSequence& sequence, const PlannedLayer& layer,
                  Index tokens, const std::string& pointer) {
     const std::string place = fmt::format("sequence {} of {}", sequence.name, dumps_[d].path);
@@ -158,7 +158,7 @@ class GroupSelector {
   const std::vector<PlannedDump>& dumps_;
   ErrorList& errors_;
   std::vector<WorkGroup> groups_;
-  std::set<std::string> sequences_;  // of all dumps, once asked for
+  std::set<std::string> sequences_;  // names in all dumps, once asked for
   std::set<int> layers_, heads_;
 };
 

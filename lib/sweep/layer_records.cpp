@@ -13,8 +13,8 @@
 namespace kvbench {
 namespace {
 
-// What tells the records of a group apart: all that its cells' keys have beside the KV head. Equal
-// parameters of two entries have equal text.
+// Text that tells the records of a group apart: all that its cells' keys have besides the KV head.
+// Equal parameters of two entries have equal text.
 std::string setting_of(const PlannedCell& cell, std::map<const void*, std::string>& texts) {
   const auto text_of = [&](const void* of, const auto& make) -> const std::string& {
     const auto [place, is_new] = texts.try_emplace(of);

@@ -7,7 +7,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::ptrdiff_t kSlashes = 4;  // of algorithm/label/sequence/layer/head
+constexpr std::ptrdiff_t kSlashes = 4;  // slashes of algorithm/label/sequence/layer/head
 
 bool matches(const std::string& glob, const std::string& text) {
   return fnmatch(glob.c_str(), text.c_str(), FNM_PATHNAME) == 0;

@@ -328,7 +328,7 @@ class Planner {
     group.cells = CellRange(first, plan_.cells.size());
   }
 
-  // Of one point on one KV head.
+  // Adds the cells of one point on one KV head.
   void add_cells_of(std::size_t g, int head, Point& point, const PlannedSetting& setting,
                     const GroupIdentity& identity, Only& only) {
     const std::string path = only.keeps_all() ? "" : cell_path(plan_.groups[g], setting, head);
@@ -406,8 +406,8 @@ class Planner {
   ErrorList errors_;
   HeadMisfits misfits_;
   std::vector<std::vector<Point>> points_;  // by entry
-  std::vector<Key128> ids_;                 // of a block of seeds of a point on a KV head
-  double cells_ = 0.0;                      // of the sweep, before --only
+  std::vector<Key128> ids_;                 // ids of a block of seeds of a point on a KV head
+  double cells_ = 0.0;                      // cells of the sweep, before --only
 };
 
 }  // namespace

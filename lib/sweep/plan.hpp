@@ -16,8 +16,8 @@
 
 namespace kvbench {
 
-// What a plan needs to know of a dump; filled by the caller from lib/dump, so that lib/sweep does
-// not depend on HDF5.
+// Facts that a plan needs of a dump; filled by the caller from lib/dump, so that lib/sweep does not
+// depend on HDF5.
 struct PlannedLayer {
   int index = 0;
   int kv_heads = 0;
@@ -36,7 +36,7 @@ struct PlannedSequence {
 struct PlannedDump {
   std::string path;  // absolute
   std::string fingerprint;
-  std::string state;  // of the file, where the fingerprint is of samples (Dump::state)
+  std::string state;  // state of the file, where the fingerprint is of samples (Dump::state)
   std::string model;
   int n_layers = 0;
   std::vector<PlannedSequence> sequences;
@@ -58,7 +58,7 @@ struct WorkGroup {
   std::string sequence;
   int layer = 0;
   Index first_tokens = 0;         // the element of select.tokens that it is of; 0: all tokens
-  int kv_heads = 0;               // of the layer, whether selected or not
+  int kv_heads = 0;               // KV heads of the layer, whether selected or not
   Index prompt = 0;               // P
   std::vector<Index> rows;        // scored rows, ascending; empty: all its cells are skipped
   StreamShape shape;              // cut to select.tokens
@@ -79,9 +79,9 @@ struct WorkGroup {
 struct Plan {
   std::string name;
   nlohmann::json config;  // fully resolved sweep; is itself a sweep file
-  std::string hash;       // of the ordered cell ids
+  std::string hash;       // hash of the ordered cell ids
   std::vector<PlannedDump> dumps;
-  std::size_t dump_layers = 0;  // of all sequences, whether they have cells or not
+  std::size_t dump_layers = 0;  // layers of all sequences, whether they have cells or not
   std::vector<std::shared_ptr<const KeptCache>> caches;  // that parameters name
   std::vector<WorkGroup> groups;
   PlannedCells cells;

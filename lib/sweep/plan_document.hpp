@@ -11,8 +11,8 @@
 
 namespace kvbench {
 
-// What a plan is made from: the resolved sweep, `--only`, the device, and of each dump path,
-// fingerprint, model and structure. Cells are not listed: they follow.
+// Inputs of a plan: the resolved sweep, `--only`, the device, and of each dump path, fingerprint,
+// model and structure. Cells are not listed: they follow.
 nlohmann::json plan_document(const Plan& plan);
 
 // The plan again, without a look at the dumps. `place` begins messages. Throws InputError where

@@ -31,7 +31,7 @@ struct Scope {
   bool operator==(const Scope&) const = default;
 };
 
-// What cells share that differ in group, KV head or seed alone.
+// Part shared by cells that differ in group, KV head or seed alone.
 struct PlannedSetting {
   SharedText label;  // has a value
   const AlgorithmDescription* algorithm = nullptr;
@@ -60,7 +60,7 @@ struct PlannedCell {
   const std::shared_ptr<const Storage>& storage;
   const SharedText& skip_reason;
 
-  // What the cell is computed with: a deterministic one draws nothing, whatever its seed.
+  // Seed that the cell is computed with: a deterministic one draws nothing, whatever its seed.
   std::uint32_t seed_or_zero() const { return seed.value_or(0); }
 };
 
@@ -117,7 +117,7 @@ class PlannedCells {
   // Those that have one of these cells.
   std::span<const PlannedHead> heads(const CellRange& cells) const;
   const std::vector<PlannedSetting>& settings() const { return settings_; }
-  // Of the sweep, in its order.
+  // Seeds of the sweep, in its order.
   const std::vector<std::uint32_t>& seeds() const { return seeds_; }
 
   // For those who make a plan. `seed`: an index into seeds(), which counts where the setting is

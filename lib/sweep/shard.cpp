@@ -28,7 +28,7 @@ struct Head {
 
 enum class Together { kHead, kGroup, kSequence };
 
-// What of a group one shard must have together.
+// The part of a group that one shard must have together.
 Together together_in(const Plan& plan, const WorkGroup& group) {
   Together out = group.layer_records.empty() ? Together::kHead : Together::kGroup;
   plan.cells.for_each_to_run(group.cells, [&](const PlannedCell& cell, std::size_t) {

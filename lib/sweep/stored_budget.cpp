@@ -61,7 +61,7 @@ std::optional<double> known_memory(const AlgorithmDescription& algorithm, const 
                                    const Storage* storage, const StreamShape& shape, Index prompt,
                                    int element_bytes) {
   if (!algorithm.most_kept || asks_for_memory(params)) return std::nullopt;
-  // What refuses a memory to be solved is not decided by the parameters.
+  // Where an algorithm refuses a memory to be solved, its parameters do not decide what it keeps.
   for (const Parameter& parameter : algorithm.parameters) {
     if (!parameter.takes_memory || params.find(parameter.name) == nullptr) continue;
     Params asking = params;

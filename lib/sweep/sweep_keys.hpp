@@ -12,7 +12,7 @@ namespace kvbench {
 struct SweepKey {
   std::string name;
   std::string doc;      // one line
-  std::string missing;  // what to do if it is missing; empty: it may be
+  std::string missing;  // remedy if it is missing; empty: it may be
 };
 
 // The keys of one object of a sweep file.
@@ -28,14 +28,14 @@ const SweepKeys& sweep_file_keys();
 const SweepKeys& select_keys();
 const SweepKeys& replay_keys();
 const SweepKeys& evaluate_keys();
-const SweepKeys& rows_keys();         // of the object forms, of which exactly one is given
+const SweepKeys& rows_keys();         // keys of the object forms, of which exactly one is given
 const SweepKeys& prompt_rows_keys();  // likewise, of rows of the prompt
 const SweepKeys& seeds_keys();
 const SweepKeys& memory_keys();
 const SweepKeys& output_keys();
-const SweepKeys& entry_keys();  // of an element of `algorithms`
+const SweepKeys& entry_keys();  // keys of an element of `algorithms`
 const SweepKeys& where_keys();
-const SweepKeys& storage_keys();  // of the object form of an element of `storage`
+const SweepKeys& storage_keys();  // keys of the object form of an element of `storage`
 
 // Inclusive.
 struct IntegerRange {
@@ -43,7 +43,7 @@ struct IntegerRange {
   double maximum = 1e15;
 };
 inline constexpr IntegerRange kTokenRange{1};
-inline constexpr IntegerRange kIndexRange{0, 1e6};  // of layers and KV heads
+inline constexpr IntegerRange kIndexRange{0, 1e6};  // indices of layers and KV heads
 inline constexpr IntegerRange kRowRange{0};
 inline constexpr IntegerRange kRowCountRange{1};  // last, every
 inline constexpr IntegerRange kSeedRange{0, 4294967295.0};
@@ -51,6 +51,6 @@ inline constexpr IntegerRange kSeedCountRange{1, 1e6};
 
 const Parameter& prompt_parameter();           // replay.prompt_tokens
 const std::vector<int>& element_byte_sizes();  // memory.element_bytes
-inline constexpr int kLongestName = 200;       // of a sweep
+inline constexpr int kLongestName = 200;       // bytes of a sweep's name
 
 }  // namespace kvbench

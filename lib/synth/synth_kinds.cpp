@@ -159,9 +159,9 @@ class SynthHead {
     return head;
   }
 
-  // What breaks careless code, token by token in turns of eight: an ordinary token, a zero value,
-  // an exact copy of the key before, a zero key, the negated key, a huge key, a huge value, a key
-  // near the smallest number that the type holds. All finite; logits to about 1e4.
+  // Tokens that break careless code, in turns of eight: an ordinary token, a zero value, an exact
+  // copy of the key before, a zero key, the negated key, a huge key, a huge value, a key near the
+  // smallest number that the type holds. All finite; logits to about 1e4.
   HeadData adversarial() const {
     HeadData head = gaussian();
     for (Index j = 0; j < l_.tokens; ++j) {

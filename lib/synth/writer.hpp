@@ -31,7 +31,7 @@ struct DumpHeader {
 // How tensors are stored. `out` is float32, or float64 if the others are.
 struct StorageOptions {
   ElementType type = ElementType::kFloat16;
-  Index chunk_rows = 0;  // of a chunk of one head; 0: contiguous, or 1024 rows with gzip
+  Index chunk_rows = 0;  // rows of a chunk of one head; 0: contiguous, or 1024 rows with gzip
   int gzip = 0;          // level 1 to 9, 0 = none
 };
 
@@ -47,7 +47,7 @@ struct LayerLayout {
   Index window = 0;
   double softcap = 0.0;
   Index hidden = 0;       // columns of `wo` [Hq, dv, hidden], stored as `out` is; 0: no `wo`
-  Index repeat_rows = 0;  // of `q_repeat` and `k_repeat`; 0: neither
+  Index repeat_rows = 0;  // rows of `q_repeat` and `k_repeat`; 0: neither
   // Members of format 2.
   Index chunk = 0;
   bool causal = true;
@@ -66,16 +66,16 @@ class DumpWriter {
   DumpWriter(const DumpWriter&) = delete;
   DumpWriter& operator=(const DumpWriter&) = delete;
 
-  void write_rope(const RopeData& rope);  // of the whole file
+  void write_rope(const RopeData& rope);  // RoPE of the whole file
   void add_sequence(const std::string& name, std::optional<Index> prompt_tokens = std::nullopt,
                     const std::string& description = "",
                     const std::vector<std::int32_t>& token_ids = {});
-  // Of the sequence added last.
+  // Evidence, or repeat pass, of the sequence added last.
   void write_evidence(const Evidence& evidence);
   void write_repeat(const RepeatPass& pass);
   // Opens a layer of the sequence added last; heads are written to the layer added last.
   void add_layer(int index, const LayerLayout& layout);
-  // Of the layer added last: one norm for each of its last positions.
+  // One norm for each of the last positions of the layer added last.
   void write_residual_norms(const std::vector<double>& norms);
   // One head of tensor "q", "k", "v", "out", "wo", "q_repeat" or "k_repeat": all its rows,
   // row-major. Values are rounded to the stored type.

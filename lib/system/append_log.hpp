@@ -11,7 +11,7 @@
 namespace kvbench {
 
 // A record is there whole once append() returns, and not at all if it throws; a kill in the middle
-// may leave part of one at the end. What a whole record is, the reader of the file's format knows:
+// may leave part of one at the end. The reader of the file's format knows what a whole record is:
 // it scans the file and cuts off what follows the last one. Every failure throws IoError that names
 // the file. For one thread, except sync(), which another may call meanwhile.
 class AppendLog {

@@ -1,5 +1,5 @@
-// What goes wrong, by what it is: the user's input, the system, the device, a cell, or a bug. What
-// follows from it (exit code, a failed cell) is decided where it is caught.
+// Errors by their cause: the user's input, the system, the device, a cell, or a bug. Consequences
+// (exit code, a failed cell) are decided where an error is caught.
 #pragma once
 
 #include <exception>
@@ -11,8 +11,8 @@
 
 namespace kvbench {
 
-// What the user gave: command line, sweep, dump, bounds, results. Each message is one line that
-// names file, place and remedy; all that were found are carried together. Exit code 2.
+// Error in what the user gave: command line, sweep, dump, bounds, results. Each message is one line
+// that names file, place and remedy; all that were found are carried together. Exit code 2.
 class InputError : public std::runtime_error {
  public:
   explicit InputError(std::string message)
@@ -27,7 +27,7 @@ class InputError : public std::runtime_error {
   std::vector<std::string> messages_;
 };
 
-// What the system refused: a full disk, a folder that cannot be written or went away. Exit code 2
+// Refusal of the system: a full disk, a folder that cannot be written or went away. Exit code 2
 // before any work has begun, else 5: what was finished is kept.
 class IoError : public std::runtime_error {
  public:
@@ -48,7 +48,7 @@ class CellError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What a cell is recorded with if memory ran out.
+// Message of a cell that ran out of memory.
 inline constexpr const char* kNoMemoryForCell =
     "not enough memory; choose fewer tokens (select.tokens), fewer rows (evaluate.rows) or fewer "
     "threads (--threads)";

@@ -21,7 +21,7 @@ struct Key128 {
   std::uint64_t low = 0;
 
   std::string text() const;
-  std::array<char, 32> digits() const;             // of the text
+  std::array<char, 32> digits() const;             // digits of the text
   operator std::string() const { return text(); }  // NOLINT(google-explicit-constructor)
   // None where `text` is not 32 hexadecimal digits in lower case.
   static std::optional<Key128> from_text(std::string_view text);

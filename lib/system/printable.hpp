@@ -18,7 +18,7 @@ Character first_character(std::string_view text);
 
 // `text` without what steers a terminal or hides text: control characters (C0, DEL, C1), line and
 // paragraph separators, and characters that change the writing direction become \u001b, bytes that
-// are not UTF-8 become \xff. Newlines stay. What is a string in a JSON text keeps its value.
+// are not UTF-8 become \xff. Newlines stay. Strings in a JSON text keep their values.
 std::string printable(std::string_view text);
 
 // The same with newlines as \u000a: for names within a line.

@@ -21,7 +21,7 @@ struct VerifyRequest {
   std::string results = {};             // path of a results.json
   std::vector<std::string> dumps = {};  // where its dumps are; empty: where it says
   std::size_t sample = 20;              // cells to draw
-  std::uint32_t seed = 0;               // of the draw
+  std::uint32_t seed = 0;               // seed of the draw
   std::uint64_t memory_limit = 0;       // bytes; 0: what the process may use
 };
 

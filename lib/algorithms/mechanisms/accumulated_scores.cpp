@@ -206,7 +206,7 @@ void AccumulatedScores::answered(const RowLogits& row) {
   combine(subset_.group, scores_, count, combined_);
   std::size_t lowest = 0;
   for (std::size_t p = 1; p < count; ++p) {
-    if (combined_[p] <= combined_[lowest]) lowest = p;  // of equals the later token goes
+    if (combined_[p] <= combined_[lowest]) lowest = p;  // the later of equal tokens goes
   }
   drop(lowest);
 }

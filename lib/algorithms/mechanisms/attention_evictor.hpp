@@ -10,7 +10,7 @@
 namespace kvbench {
 
 // Appends each decode token, answers over budget + 1 of them, and evicts one. Evicted tokens never
-// return. Rows may have keys of their own. What is kept of the prompt, `best_of_prompt` says.
+// return. Rows may have keys of their own. `best_of_prompt` says what is kept of the prompt.
 class AttentionEvictor : public Algorithm {
  public:
   AttentionEvictor(const CellContext& context, Index budget) : context_(context), budget_(budget) {}

@@ -1,4 +1,4 @@
-// What walks report: how far their coins were from fair, and how often p left [0, 1].
+// Statistics of walks: how far their coins were from fair, and how often p left [0, 1].
 #pragma once
 
 #include <algorithm>

@@ -30,7 +30,7 @@ struct CompressedPrompt {
 CompressedPrompt compressed_prompt(const StreamShape& shape, Index prompt, Index sinks,
                                    Index recent);
 
-// What AlgorithmFunctions::most_kept is made of.
+// Parts of AlgorithmFunctions::most_kept.
 Index most_visible(const StreamShape& shape);  // tokens that a row sees: min(n, W)
 KeptCounts exact_tokens(Index tokens, Index bookkeeping = 0);
 

@@ -28,12 +28,12 @@ class CompressOnce : public Algorithm {
   const bool keeps_whole_;
 };
 
-// Of the parts of a compressed prompt: sinks, recent and middle.
+// Derived keys of a compressed prompt's parts: sinks, recent and middle.
 DerivedKey sinks_key();
 DerivedKey recent_key();
 DerivedKey middle_key();
 DerivedKey kept_of_middle_key();  // `kept`
-// Of methods that merge what they drop.
+// Derived key of methods that merge what they drop.
 DerivedKey merged_key();
 
 // The visible prompt fits into the budget.

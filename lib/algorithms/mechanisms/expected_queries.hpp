@@ -1,5 +1,5 @@
-// What the queries of a prompt say of later ones: their mean and covariance before rotation, turned
-// to the positions that come next.
+// Later queries as a prompt's queries predict them: their mean and covariance before rotation,
+// turned to the positions that come next.
 #pragma once
 
 #include <optional>
@@ -18,9 +18,10 @@ struct ExpectedQueries {
   std::vector<std::vector<double>> covariance;  // [G][d * d], row-major, divisor: rows; or empty
 };
 
-// Of the queries of `rows`, at least one, each turned back by its position, and then by the mean of
-// the turns by [first_future, first_future + future). Needs these queries and stream.shape.rope.
-// The dump's queries carry the model's attention_scaling, which RoPE multiplies in: it stays.
+// Mean and covariance of the queries of `rows`, at least one, each turned back by its position, and
+// then by the mean of the turns by [first_future, first_future + future). Needs these queries and
+// stream.shape.rope. The dump's queries carry the model's attention_scaling, which RoPE multiplies
+// in: it stays.
 ExpectedQueries expected_queries(const Stream& stream, PromptRange rows, Index first_future,
                                  Index future, bool covariance);
 
@@ -45,7 +46,7 @@ struct ExpectedAttention {
 std::optional<std::string> cannot_expect(const TokenCount& budget, const TokenCount& sinks,
                                          const StreamShape& shape, Index prompt);
 
-// Of these: what the dump lacks.
+// Data for such a method that the dump lacks.
 std::optional<std::string> lacks_expected_queries(Index sinks, const StreamShape& shape,
                                                   Index prompt);
 

@@ -10,7 +10,7 @@
 namespace kvbench {
 namespace {
 
-constexpr double kLeastLength = 1e-6;  // of a key whose nearest is sought
+constexpr double kLeastLength = 1e-6;  // length of a key whose nearest is sought
 constexpr Index kCosinesAtOnce = 96;
 
 }  // namespace

@@ -9,8 +9,8 @@
 
 namespace kvbench {
 
-// Of a KV head's tokens [middle.first, middle.last), before the window; empty where the cell is
-// skipped.
+// Scores of a KV head's tokens [middle.first, middle.last), before the window; empty where the cell
+// is skipped.
 struct HeadScores {
   int kv_head = 0;
   PromptRange middle;
@@ -35,7 +35,7 @@ struct LayerScores {
 const HeadScores& scores_of(const LayerScores::Result& layer, int kv_head);
 
 // How many of the layer's `total` best scores each head has, if the best `forced` of every head
-// count among them. Of equal scores those of the lower head come first, then the lower token.
+// count among them. Equal scores rank by KV head, the lower first, then by token.
 std::vector<Index> counts_of_best(const LayerScores::Result& layer, Index total, Index forced);
 
 // Keeps what was chosen of a prompt's middle beside its first `sinks` and last `recent` tokens.

@@ -38,7 +38,7 @@ class ReferenceLogits {
 
   Index count() const { return references_.rows() * stream_.shape.heads_per_kv; }
   Index tokens() const { return static_cast<Index>(tokens_.size()); }
-  Index stride() const { return keys_.padded(); }  // of a block
+  Index stride() const { return keys_.padded(); }  // stride of a block
 
   // x[q - first] of references q in [first, last), stride() apart; -inf where one does not see the
   // token.

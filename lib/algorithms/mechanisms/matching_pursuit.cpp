@@ -157,7 +157,7 @@ class Pursuit {
   std::vector<char> taken_;       // chosen, or dropped
   std::vector<double> correlation_;
   std::vector<Index> chosen_;
-  std::vector<std::vector<double>> gram_;  // of each chosen with those up to it
+  std::vector<std::vector<double>> gram_;  // products of each chosen one with those up to it
   std::vector<double> moments_;
   std::vector<double> weights_;
 };

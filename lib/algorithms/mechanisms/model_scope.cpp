@@ -19,7 +19,7 @@ constexpr Index kRowsAtOnce = 32;
 struct PromptPass {
   std::vector<double> totals;  // per token: its scores, summed over all query heads
   Index heads = 0;             // query heads of the scope
-  StreamShape shape;           // of the last stream
+  StreamShape shape;           // shape of the last stream
 };
 
 PromptPass prompt_pass(const ModelContext& context, const Scoring& scoring, Index budget,
@@ -218,7 +218,7 @@ void TraceFollower::finish_prompt() {
 void TraceFollower::extend(Index first, Index last) {
   if (last <= context_.prompt) return;
   for (Index row = first; row < last; ++row) {
-    // What the row before this one evicted is gone by now.
+    // The token that the row before this one evicted is gone by now.
     const Index before = row - context_.prompt - 1;
     const Index gone = before >= 0 ? trace_.evicted[static_cast<std::size_t>(before)] : -1;
     for (Index p = 0; gone >= 0 && p < sketch_.size(); ++p) {

@@ -14,7 +14,7 @@ namespace kvbench {
 enum class Pool { kMax, kAverage };
 enum class Reduce { kSum, kMean, kMax };                  // over the rows of the window
 enum class PoolOrder { kGroupThenPool, kPoolThenGroup };  // group: over the query heads
-enum class RowWeight { kEqual, kVisible };                // what a row's scores are multiplied by
+enum class RowWeight { kEqual, kVisible };                // factor of a row's scores
 
 struct ObservationParameters {
   TokenCount budget;
@@ -56,7 +56,8 @@ std::vector<double> pooled(const std::vector<double>& scores, Index kernel, Pool
 std::vector<double> observed_scores(const ObservationParameters& p, const ScoreSums& sums,
                                     PromptRange middle);
 
-// What pyramidkv selects in a layer where `mean` is the mean over layers: see pyramidkv.cpp.
+// Number of tokens that pyramidkv selects in a layer where `mean` is the mean over layers: see
+// pyramidkv.cpp.
 Index pyramid_selected(Index mean, Index window, Index beta, const StreamShape& shape, int layer,
                        Index prompt);
 
@@ -84,13 +85,13 @@ class ObservationWindow final : public CompressOnce {
   Index selected_;
 };
 
-// What is wrong with a pooling kernel; none if it is odd.
+// Error of a pooling kernel; none if it is odd.
 std::optional<std::pair<std::string, std::string>> even_kernel(Index kernel);
 
 // Why a method that keeps a window of last rows is skipped: a budget within the window.
 std::optional<std::string> within_window(Index budget, Index window);
 
-// What these methods have in common: functions of AlgorithmDescription.
+// Functions of AlgorithmDescription that these methods have in common.
 std::optional<std::pair<std::string, std::string>> invalid_observation(
     const ObservationParameters& p);
 std::optional<std::string> cannot_observe(const ObservationParameters& p, const StreamShape& shape,

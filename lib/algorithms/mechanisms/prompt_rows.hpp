@@ -10,7 +10,7 @@
 
 namespace kvbench {
 
-inline constexpr Index kPromptNumbersAtOnce = Index{1} << 22;  // of logits
+inline constexpr Index kPromptNumbersAtOnce = Index{1} << 22;  // number of logits
 
 // Bytes of such a block of `rows` prompt rows, and of the keys as a kernel lays them out.
 inline double prompt_rows_bytes(const StreamShape& shape, Index prompt, Index rows) {

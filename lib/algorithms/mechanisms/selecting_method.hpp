@@ -30,15 +30,15 @@ struct SelectingMethod {
   SelectingMethod(Describe describe, const TokenCount& budget, const TokenCount& sinks = 0,
                   const TokenCount& recent = 0);
 
-  // The tokens of the prompt that it keeps, ascending. What it names as shared work is ready.
+  // The tokens of the prompt that it keeps, ascending. Its shared work must be ready.
   std::vector<std::int32_t> tokens(const CellContext& context) const;
 };
 
 // The tokens of `range` that are not among `kept`, ascending.
 std::vector<std::int32_t> tokens_without(PromptRange range, const std::vector<std::int32_t>& kept);
 
-// What is known beforehand of a method with parameters `budget` and `select` that keeps as many
-// vectors as the selected one does: needs, memory and reasons to skip are those of that one.
+// Describes a method with parameters `budget` and `select` that keeps as many vectors as the
+// selected one does: needs, memory and reasons to skip are those of that one.
 template <class P>
 void describe_as_selection(TypedAlgorithm<P>& d) {
   d.needs = [](const P& p) {

@@ -28,7 +28,7 @@ std::vector<Field<BalancerParameters>> balancer_fields();
 struct StreamNorms {
   struct Result {
     double largest_key = 0.0;
-    double largest_query = 0.0;  // of all heads' stored queries
+    double largest_query = 0.0;  // largest of all heads' stored queries
     double largest_value = 0.0;
     std::vector<double> values;  // [tokens]
   };
@@ -74,7 +74,7 @@ std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedContext& con
                                                         double value_norm,
                                                         const std::vector<Index>& tokens);
 
-// What a kept token is in the numerator alone, or in the denominator alone: no value is kept there.
+// Row of a token kept in the numerator alone, or in the denominator alone: no value is kept there.
 SketchRow half_row(Index token, double weight, bool numerator);
 
 }  // namespace kvbench

@@ -1,4 +1,4 @@
-// What SubGen's cells share: the deterministic part of its state, and its theoretical sizes.
+// Shared work of SubGen's cells: the deterministic part of its state, and its theoretical sizes.
 #pragma once
 
 #include <compare>

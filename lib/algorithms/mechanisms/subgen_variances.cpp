@@ -100,7 +100,7 @@ double weighted_squares(const double* e, const double* weight, Index first, Inde
 // Tokens [first, entered) are in the state at a row: sinks and recent ones are not.
 Index entered_at(Index first, Index row, Index recent) { return std::max(first, row + 1 - recent); }
 
-// Of a cluster's tokens, for each of eight queries.
+// Sums over a cluster's tokens, for each of eight queries.
 struct ClusterSums {
   alignas(64) double e[kAbreast];
   alignas(64) double squares[kAbreast];

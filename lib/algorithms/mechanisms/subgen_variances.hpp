@@ -1,4 +1,4 @@
-// What SubGen's lemmas predict at the scored rows, gathered while their logits pass.
+// Predictions of SubGen's lemmas at the scored rows, gathered while their logits pass.
 #pragma once
 
 #include <vector>
@@ -32,7 +32,7 @@ void add_normalizer_variances(const SharedContext& context, const RowBlock& bloc
 // Tokens as slots are drawn from them, from `first` on.
 struct SlotTokens {
   Index first = 0;
-  Index recent = 0;                  // of the last ones, not drawn yet
+  Index recent = 0;                  // number of the last ones, not drawn yet
   const std::vector<double>& mu;     // [n - first] after each token
   const std::vector<double>& share;  // [n] ||v||^2 / w by token, 0 where nothing is drawn
 };

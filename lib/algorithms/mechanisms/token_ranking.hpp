@@ -29,8 +29,8 @@ struct BudgetParts {
 };
 BudgetParts budget_parts(const RankingParameters& p, Index prompt);
 
-// What a budget leaves of tokens, ascending, with these scores: sinks, the last `recent` of them
-// and the best others, of equal scores the lower token. All of them if they fit.
+// Tokens that a budget leaves, ascending, with these scores: sinks, the last `recent` of them and
+// the best others, of equal scores the lower token. All of them if they fit.
 std::vector<Index> within_budget(const std::vector<Index>& held, const BudgetParts& parts,
                                  const std::vector<double>& scores);
 
@@ -56,7 +56,7 @@ class RankedPrompt final : public CompressOnce {
   Index kept_ = 0;
 };
 
-// Of scores that are one token's alone.
+// Scores of each token by itself.
 RankedPrompt::Scores each_scored_by(std::function<double(Index token)> score);
 
 // The same at the end of the prompt and after every row: the row's token is appended, the row is
@@ -78,7 +78,7 @@ class RankedStream final : public Algorithm {
   const CellContext context_;
   BudgetParts parts_;
   Score score_;
-  std::vector<double> scores_;  // of the sketch's rows
+  std::vector<double> scores_;  // scores of the sketch's rows
 };
 
 // Functions of AlgorithmDescription for methods that rank once.

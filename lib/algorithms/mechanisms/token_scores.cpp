@@ -10,7 +10,7 @@
 namespace kvbench {
 namespace {
 
-// Of expected_attention at its defaults.
+// Defaults of expected_attention.
 constexpr Index kExpectedSinks = 4;
 constexpr Index kExpectedFuture = 512;
 

@@ -17,7 +17,7 @@ enum class TokenScore { kSnapkv, kKnorm, kKeydiff, kExpectedAttention };
 
 struct ScoreParameters : ObservationParameters {
   TokenScore score = TokenScore::kSnapkv;
-  bool value_norm = true;  // of expected_attention; no parameter of its own
+  bool value_norm = true;  // value norms of expected_attention; no parameter of its own
 
   auto operator<=>(const ScoreParameters&) const = default;
 };
@@ -26,12 +26,12 @@ struct ScoreParameters : ObservationParameters {
 std::vector<Field<ScoreParameters>> scored_fields();
 Field<ScoreParameters> score_field();
 
-// What is kept whatever its score: the first tokens that the score's own method keeps, and the
+// Tokens kept whatever their score: the first tokens that the score's own method keeps, and the
 // window. The others are the middle.
 CompressedPrompt scored_prompt(const ScoreParameters& p, const StreamShape& shape, Index prompt);
 Index sinks_of(const ScoreParameters& p);
 
-// Of the tokens of scored_prompt's middle. Throws CellError if they overflow.
+// Scores of the tokens of scored_prompt's middle. Throws CellError if they overflow.
 std::vector<double> token_scores(const ScoreParameters& p, const SharedContext& context);
 
 // Shared work: the same of one KV head, for every budget.
@@ -47,7 +47,7 @@ struct PromptTokenScores {
 
 // Functions of AlgorithmDescription.
 std::optional<std::pair<std::string, std::string>> invalid_score(const ScoreParameters& p);
-// What a score needs and the dump lacks.
+// Data that a score needs and the dump lacks.
 std::optional<std::string> lacks_for_score(const ScoreParameters& p, const StreamShape& shape,
                                            Index prompt);
 std::optional<std::string> cannot_score(const ScoreParameters& p, const StreamShape& shape,

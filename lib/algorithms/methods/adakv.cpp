@@ -51,7 +51,7 @@ Index mean_selected(const Parameters& p, const CellContext& context, Index exact
                           context.prompt);
 }
 
-// Of each head, by its place in the scope.
+// Share of each head, by its place in the scope.
 std::vector<Share> shares(const Parameters& p, const LayerScores::Result& layer, Index mean,
                           Index exact) {
   const bool released = p.semantics == Semantics::kReleased;
@@ -76,7 +76,7 @@ std::unique_ptr<Algorithm> create_adakv(const Parameters& p, const CellContext& 
   const Index exact = visible - parts.middle.size();
   const Index mean = mean_selected(p, context, exact);
   const auto& layer = context.shared.get(LayerScores(p));
-  // What every head keeps whole, counted as the others are.
+  // Number of tokens up to which every head keeps all, counted as the others are.
   const Index whole = std::max(p.budget.of(context.prompt), mean + exact);
   if (visible <= whole) {
     return std::make_unique<ChosenOnce>(

@@ -146,7 +146,7 @@ struct FirstReductions {
   double epsilon = 0.1;
   bool buckets = true;
   Erase erase = Erase::kPaper;
-  Index first = 0;  // of the tokens that enter
+  Index first = 0;  // first of the tokens that enter
   Index last = 0;
 
   using Result = FirstMatrices;
@@ -366,7 +366,7 @@ class BalanceKv final : public Algorithm {
   std::map<int, MergeAndReduce> buckets_;  // by i, 2^(i-1) <= ||v|| < 2^i
   MergeAndReduce denominator_;
   CellSizes denominator_sizes_;
-  CellSizes numerator_sizes_;  // of all buckets together
+  CellSizes numerator_sizes_;  // sizes of all buckets together
   std::deque<Index> window_;   // positions of the last `recent_` tokens
   double largest_value_ = 0.0;
   EraseRule erase_rule_;

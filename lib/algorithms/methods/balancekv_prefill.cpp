@@ -32,7 +32,7 @@ struct Kept {
 
 // Let c be the larger of the first indices at which each sign has occurred h = floor(n/2) times (0
 // for a sign that never has). Up to c the sign found at c goes and the other counts double; after c
-// all stay. Of those the h of largest weight stay, of equals the earlier.
+// all stay. Among those, the h of largest weight stay, of equals the earlier.
 std::vector<Kept> halve(const std::vector<Kept>& tokens, const std::vector<std::int8_t>& signs) {
   const std::size_t h = tokens.size() / 2;
   std::vector<Kept> kept;
@@ -60,7 +60,7 @@ std::vector<Kept> halve(const std::vector<Kept>& tokens, const std::vector<std::
   return kept;
 }
 
-// What the matrices of walks depend on, besides their tokens.
+// Settings that the matrices of walks depend on, besides their tokens.
 struct BlockWalks {
   Index block = 256;
   double temperature = 0.1;
@@ -80,8 +80,8 @@ struct Parameters : BlockWalks {
   TokenCount recent = 0;
 };
 
-// What a block's walk sees. Pads come last in their block, so they touch real tokens through the
-// mean alone: a sum over the real keys, divided by the whole block.
+// Tokens that a block's walk sees. Pads come last in their block, so they touch real tokens through
+// the mean alone: a sum over the real keys, divided by the whole block.
 WalkTokens walk_tokens(const Stream& stream, const BlockWalks& rule,
                        const std::vector<Kept>& block) {
   std::vector<Index> tokens;
@@ -126,7 +126,7 @@ std::vector<Kept> whole(PromptRange middle) {
 // Shared work: the matrices of the first round, the same for every seed, T, gamma and weighting.
 struct FirstRound {
   BlockWalks rule;
-  Index first = 0;  // of the middle
+  Index first = 0;  // first of the middle
   Index last = 0;
 
   using Result = std::shared_ptr<const WalkMatrices>;  // null if the kernels have no room

@@ -82,10 +82,10 @@ WindowAttention watch(const Stream& stream, const LogitBlock& block, Index g, In
   return out;
 }
 
-// Of a layer: what its budget follows from, and each KV head's scores, pooled.
+// Quantities that a layer's budget follows from, and each KV head's scores, pooled.
 struct LayerAttention {
   int layer = 0;
-  Index tokens = 0;         // of the prompt before the window
+  Index tokens = 0;         // tokens of the prompt before the window
   bool is_watched = false;  // the window has queries, and tokens before it
   double entropy = 0.0;
   double variance = 0.0;

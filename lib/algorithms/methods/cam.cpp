@@ -29,7 +29,7 @@
 namespace kvbench::methods::cam {
 namespace {
 
-constexpr Index kRowsAtOnce = 60;  // of logits in memory
+constexpr Index kRowsAtOnce = 60;  // rows of logits in memory
 
 enum class Draw { kBernoulli, kExpected, kNone };
 
@@ -106,7 +106,7 @@ struct CamProbabilities {
       const auto kept = [&](Index token) {
         return token <= row && token >= lo && (token < sinks || token >= oldest);
       };
-      std::vector<std::size_t> places;  // of `tokens` that are kept, ascending
+      std::vector<std::size_t> places;  // places of `tokens` that are kept, ascending
       for (std::size_t p = 0; p < tokens.size(); ++p) {
         if (kept(tokens[p])) places.push_back(p);
       }
@@ -198,7 +198,7 @@ class Cam final : public Algorithm {
 
   const double* own(Index token) const { return context_.stream.values.row(token); }
 
-  // Of its value, for each of the next tokens.
+  // Share of a token's value that each of the next tokens gets.
   double share_of(Index token) const {
     if (p_.draw == Draw::kNone) return 0.0;
     const double probability = (*probabilities_)[static_cast<std::size_t>(token)];

@@ -58,7 +58,7 @@ class Caote final : public AttentionEvictor {
     score(shares);
   }
 
-  // Of equal ones the later token.
+  // Place of the lowest number, of equal ones the later token's.
   Index worst(Index) override {
     std::size_t lowest = 0;
     for (std::size_t p = 1; p < combined_.size(); ++p) {
@@ -92,7 +92,7 @@ class Caote final : public AttentionEvictor {
     return changes;
   }
 
-  // Of the tokens' values to `answer`.
+  // Squared distances of the tokens' values to `answer`.
   std::vector<double> squared_distances(const std::vector<double>& answer) const {
     const ConstMatrix values = context_.stream.values;
     std::vector<const double*> rows;

@@ -22,7 +22,7 @@ namespace kvbench::methods::capkv {
 namespace {
 
 constexpr double kEpsilon = 1e-6;
-constexpr double kUnitFloor = 1e-12;  // of norms that are divided by
+constexpr double kUnitFloor = 1e-12;  // least of the norms that are divided by
 
 struct Parameters {
   TokenCount budget;

@@ -32,7 +32,7 @@ double largest_score(const LayerScores::Result& layer) {
   return largest;
 }
 
-// Of the visible prompt's tokens, the window's included.
+// Scores of the visible prompt's tokens, the window's included.
 std::vector<double> with_window(const HeadScores& head, Index window, double largest) {
   std::vector<double> scores = head.scores;
   scores.insert(scores.end(), static_cast<std::size_t>(window), largest);

@@ -38,8 +38,8 @@
 namespace kvbench::methods::compactor {
 namespace {
 
-constexpr double kRidge = 1e-2;           // of X^T X
-constexpr double kLeastDeviation = 1e-6;  // of scores
+constexpr double kRidge = 1e-2;           // ridge of X^T X
+constexpr double kLeastDeviation = 1e-6;  // deviation of scores
 constexpr double kPaddedLogit = -1e-9;
 
 enum class Score { kBoth, kLeverage, kAttention };
@@ -109,7 +109,7 @@ Vector leverages(const Stream& stream, PromptRange tokens, Index sketch, std::ui
 
 constexpr Index kRowsAtOnce = 6;
 
-// Of one chunk and query head: what its queries pay each of its tokens, added to `sums` [chunk].
+// Adds to `sums` [chunk] what the queries of one chunk and query head pay each of its tokens.
 void add_chunk(const Stream& stream, int g, PromptRange chunk, Index padded, double* sums) {
   const PackedKeys keys(stream.keys, chunk.first, chunk.last);
   StreamShape plain;  // scale 1, no cap
@@ -181,7 +181,7 @@ void standardise(const std::vector<Vector*>& heads) {
   }
 }
 
-// Of the tokens between sinks and recent ones; empty where the cell is skipped.
+// Scores of the tokens between sinks and recent ones; empty where the cell is skipped.
 struct BothScores {
   int kv_head = 0;
   Vector leverage;

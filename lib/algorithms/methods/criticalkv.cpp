@@ -37,7 +37,7 @@ enum class Norm { kWoL1, kValueL1, kValueL2 };
 enum class First { kWhole, kMiddle };
 enum class Heads { kUniform, kAdaptive };
 
-constexpr double kFloor = 0.2;  // of CriticalAdaKV
+constexpr double kFloor = 0.2;  // floor of CriticalAdaKV
 
 struct Parameters : ScoreParameters {
   double share = 0.5;

@@ -91,7 +91,7 @@ class D2o final : public AttentionEvictor {
     }
   }
 
-  // Of equal scores the later token.
+  // Place of the lowest score, of equal scores the later token's.
   Index worst(Index row) override {
     combine(p_.group, scores_, scores_.front().size(), combined_);
     Index lowest = -1;
@@ -228,7 +228,7 @@ class D2o final : public AttentionEvictor {
   const Index recent_;
   const ScoreSums* prompt_scores_ = nullptr;  // null: the prompt is empty
   ScoreSums scores_;                          // [G][kept]
-  std::vector<std::int32_t> slots_;           // of the kept tokens' own vectors, -1: none
+  std::vector<std::int32_t> slots_;           // places of the kept tokens' own vectors, -1: none
   std::vector<std::int32_t> free_;
   std::optional<double> threshold_;
   std::vector<double> combined_;

@@ -1,4 +1,4 @@
-// dilated_window: tokens i - m (dilation + 1), m = 0 .. budget - 1, at row i. What it skips may be
+// dilated_window: tokens i - m (dilation + 1), m = 0 .. budget - 1, at row i. Skipped tokens may be
 // attended later, so nothing is dropped for good and memory is that of exact attention.
 //
 // Source: Keyformer Fig. 2c.

@@ -49,7 +49,7 @@ class Kdeformer final : public Algorithm {
 
   void extend(Index first, Index last) override {
     keys_.add(first, last);
-    std::vector<double> values;  // of these tokens, and a one each
+    std::vector<double> values;  // values of these tokens, and a one each
     values.reserve(static_cast<std::size_t>((last - first) * columns_));
     for (Index token = first; token < last; ++token) {
       const double* value = context_.stream.values.row(token);

@@ -41,7 +41,7 @@ class KfMerge final : public CompressOnce {
     const std::vector<std::int32_t> kept = SelectingMethod(p_.select, p_.budget).tokens(context_);
     const std::vector<std::int32_t> dropped = tokens_without(middle, kept);
     merged_ = static_cast<Index>(dropped.size());
-    std::vector<Sources> into(kept.size());  // what is merged into each
+    std::vector<Sources> into(kept.size());  // tokens merged into each
     for_each_nearest(context_.stream, dropped, kept,
                      [&](std::int32_t token, std::size_t target, double cosine) {
                        into[target].push_back({token, cosine});

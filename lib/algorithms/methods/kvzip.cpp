@@ -6,7 +6,7 @@
 //   ctx_ids in parts of 2000 -> RepeatPass::parts, sys_prompt_ids -> tokens before the first part,
 //   sink -> their number, ratio -> budget, level pair -> scope: model, pair-uniform -> scope: head
 // Each part [s, e) of the prompt is read once more, behind a request to repeat it (and the last
-// tokens of the part before it), with the cache of the whole prompt. Of the rows of that reading
+// tokens of the part before it), with the cache of the whole prompt. The rows of that reading give
 //   A = softmax over: tokens before the first part, [s, e), the rows' own keys up to each
 //   score_j = max over rows and the group's query heads of A_j, j in [s, e)
 // so that what other parts get is left out of the softmax. Tokens before the first part have no
@@ -119,7 +119,7 @@ class RepeatedPart {
   Stream stream_;
 };
 
-// Of a KV head's tokens behind those before the first part.
+// Scores of a KV head's tokens behind those before the first part.
 HeadScores repeat_scores(const Stream& stream, const Kernels& kernels) {
   const RepeatPass& pass = *stream.shape.repeat;
   HeadScores out;
@@ -147,7 +147,7 @@ struct HeadRepeat {
 struct ScopeRepeat {
   struct Result {
     std::vector<HeadScores> heads;
-    std::vector<int> layers;  // of each
+    std::vector<int> layers;  // layer of each head
   };
   Result compute(const ModelContext& context) const {
     Result result;

@@ -6,9 +6,10 @@
 // (2a9d19e), which compresses what decoding appends as well.
 //   S (sinks) -> sinks, L (lag) -> lag, r (share kept of a partition) -> ratio
 // Departures: a channel that is constant in the reference partition is left out (the codes divide
-// by 0). kvpress: a budget below sinks + tail is refused, where equal scores would decide. Of equal
-// scores in a partition the lower token ranks higher. On a sliding layer the partitions begin at
-// the first visible token after the sinks, and what leaves the window leaves its place to others.
+// by 0). kvpress: a budget below sinks + tail is refused, where equal scores would decide. In a
+// partition, the lower token of equal scores ranks higher. On a sliding layer the partitions begin
+// at the first visible token after the sinks, and what leaves the window leaves its place to
+// others.
 // Compared on the shipped dump in double precision: kvpress 0.5.5 (LagKVPress; by
 // tests/peers) keeps the same tokens, errors per row equal to 9 digits at least, where the budget
 // takes the same number of every partition: of equal ranks torch's topk keeps any, this code the
@@ -28,13 +29,13 @@ namespace {
 enum class Semantics { kKvpress, kReleased };
 
 struct Parameters {
-  std::optional<TokenCount> budget;  // of kvpress
-  double ratio = 0.5;                // of released
+  std::optional<TokenCount> budget;  // kvpress only
+  double ratio = 0.5;                // released only
   Semantics semantics = Semantics::kKvpress;
   std::optional<TokenCount> sinks;  // none: as the code has it
   Index lag = 128;
-  double value_weight = 1.0;  // of released
-  bool cross = false;         // of kvpress
+  double value_weight = 1.0;  // released only
+  bool cross = false;         // kvpress only
 };
 
 bool released(const Parameters& p) { return p.semantics == Semantics::kReleased; }
@@ -43,7 +44,7 @@ Index sinks_of(const Parameters& p, Index prompt) {
   return p.sinks ? p.sinks->of(prompt) : released(p) ? 16 : 4;
 }
 
-// What one channel is measured by: the smallest and largest number of the reference.
+// Range that one channel is measured by: the smallest and largest number of the reference.
 struct Channel {
   Index c;
   double lo;
@@ -164,7 +165,7 @@ class ReleasedLagKv final : public Algorithm {
     settled_ = std::max<Index>(0, settled_ - gone);
   }
 
-  // Of every partition that has a whole one behind it the best stay, for good.
+  // Keeps the best of every partition that has a whole one behind it, for good.
   void compress() {
     if (sketch_.size() < settled_ + 2 * p_.lag) return;
     std::vector<Index> held;

@@ -33,7 +33,7 @@ namespace {
 
 enum class Basis { kKeys, kUnrotatedKeys, kChannels };
 
-constexpr Index kFullBits = 16;  // of a channel that is stored as it is
+constexpr Index kFullBits = 16;  // bits of a channel that is stored as it is
 constexpr Index kLabelBits = 4;
 
 struct Parameters {

@@ -159,8 +159,8 @@ class MagicPig final : public Algorithm {
     });
   }
 
-  // Of vectors [d] that lie one after the other: one code per table and vector, in which bit b is
-  // set where plane (table, b) has the vector on its positive side.
+  // Codes of vectors [d] that lie one after the other: one code per table and vector, in which bit
+  // b is set where plane (table, b) has the vector on its positive side.
   std::vector<std::uint32_t> codes_of(const std::vector<double>& vectors) const {
     const Index count = p_.bits * p_.tables;
     const Index size = static_cast<Index>(vectors.size()) / d_;

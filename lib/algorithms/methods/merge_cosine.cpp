@@ -19,7 +19,7 @@ namespace kvbench::methods::merge_cosine {
 
 namespace {
 
-constexpr double kLeastLength = 1e-6;  // of the values that weigh a merge
+constexpr double kLeastLength = 1e-6;  // length of the values that weigh a merge
 
 struct Parameters {
   TokenCount budget;

@@ -162,7 +162,7 @@ class Performer final : public CompressOnce {
     add(from, last, logs_.data() + (from - first) * stride, stride);
   }
 
-  // Of the features for one token, in place of the products; returns the largest.
+  // Logarithms of the features for one token, in place of the products; returns the largest.
   double logarithms(double* x, double half) const {
     const double root = std::sqrt(context_.stream.shape.scale);
     Lanes most = Lanes::all(-std::numeric_limits<double>::infinity());
@@ -236,7 +236,7 @@ class Performer final : public CompressOnce {
   std::optional<PackedKeys> omegas_;  // none before they are drawn
   Vector sums_;                       // t_r over e^common
   Vector value_sums_;                 // [features, dv], S_r over e^common
-  Vector logs_;                       // of a block of tokens by the features
+  Vector logs_;                       // logarithms of a block of tokens by the features
   double common_ = -std::numeric_limits<double>::infinity();
   Index next_ = 0;  // the oldest token that is not absorbed, sinks aside
   Index absorbed_ = 0;

@@ -25,7 +25,7 @@
 namespace kvbench::methods::qfilters {
 namespace {
 
-constexpr double kLeastGap = 1e-9;  // of the two largest singular values, relative
+constexpr double kLeastGap = 1e-9;  // gap of the two largest singular values, relative
 
 // sum of q q^T over rows, [d * d].
 std::vector<double> gram(const Stream& stream, int g, PromptRange rows) {

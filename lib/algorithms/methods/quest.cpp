@@ -34,7 +34,7 @@ struct Parameters {
   ReadShare share = ReadShare::kHead;
 };
 
-constexpr Index kLeastPages = 3;  // of the released evaluation
+constexpr Index kLeastPages = 3;  // limit of the released evaluation
 
 // Numbers of the lower bounds of all pages.
 Index lower_bounds(Index page, const StreamShape& shape) {

@@ -119,7 +119,7 @@ bool compresses_prompt(const Parameters& p, const StreamShape& shape, Index prom
   return !keeps_whole_prompt(p.budget.of(prompt), shape, prompt);
 }
 
-// Of a prompt that is kept whole: before which token the cache is compressed first; none if never.
+// Token before which the cache is compressed first where a prompt is kept whole; none if never.
 std::optional<Index> first_compression(const Parameters& p, const StreamShape& shape,
                                        Index prompt) {
   if (p.semantics == Semantics::kOnce) return std::nullopt;
@@ -175,7 +175,8 @@ class Rkv final : public Algorithm {
               redundancy(context_.stream, kept, p_.threshold));
   }
 
-  // Of the rows before the window, by attention, and redundancy, which the window has too.
+  // Keeps the best rows before the window, by attention, and by redundancy, which the window has
+  // too.
   void keep_best(const std::vector<double>& attention_shares,
                  const std::vector<double>& similarities) {
     std::vector<double> scores = pooled(attention_shares, p_.kernel, Pool::kMax);

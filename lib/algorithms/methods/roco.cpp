@@ -40,7 +40,7 @@ struct Parameters {
   Semantics semantics = Semantics::kFractions;
 };
 
-// Of a token's attention over the rows that saw it.
+// Moments of a token's attention over the rows that saw it.
 struct Moments {
   double sum = 0.0;
   double squares = 0.0;
@@ -174,7 +174,7 @@ class Roco final : public AttentionEvictor {
       candidates.push_back(
           {static_cast<Index>(p), moments_[p].mean(rows), moments_[p].variance(rows)});
     }
-    // Of equal ones the later is spared less, and goes first.
+    // The later of equal ones is spared less, and goes first.
     std::nth_element(candidates.begin(), candidates.begin() + spared_, candidates.end(),
                      [](const Candidate& a, const Candidate& b) {
                        return a.variance != b.variance ? a.variance > b.variance
@@ -195,7 +195,7 @@ class Roco final : public AttentionEvictor {
   const Index recent_;
   const Index spared_;
   const std::vector<Moments>* prompt_ = nullptr;
-  std::vector<Moments> moments_;  // of the kept tokens
+  std::vector<Moments> moments_;  // moments of the kept tokens
   std::vector<double> combined_;
 };
 

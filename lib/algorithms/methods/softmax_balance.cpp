@@ -38,7 +38,7 @@ struct FirstMatrices {
 // Shared work: the matrices of the first round, the same for every seed, T, c and side.
 struct FirstRound {
   std::optional<double> r;
-  Index first = 0;  // of the middle
+  Index first = 0;  // first of the middle
   Index last = 0;
 
   using Result = FirstMatrices;

@@ -41,7 +41,7 @@ class StreamingLlm final : public Algorithm {
       sketch_.add_exact(lo, std::min(sinks_, last));
       sketch_.add_exact(begin, last);
     } else {
-      const Index left = std::max<Index>(0, sinks_ - lo);  // of the sinks
+      const Index left = std::max<Index>(0, sinks_ - lo);  // number of sinks left
       sketch_.erase(0, sketch_.size() - (end_ - begin_) - left);
       sketch_.erase(left, left + std::min(begin, end_) - begin_);
       sketch_.add_exact(std::max(begin, end_), last);
@@ -54,7 +54,7 @@ class StreamingLlm final : public Algorithm {
   StreamShape shape_;
   Index sinks_;
   Index rolling_;
-  Index begin_ = 0;  // of the rolling tokens
+  Index begin_ = 0;  // first of the rolling tokens
   Index end_ = 0;
 };
 

@@ -115,7 +115,7 @@ class BucketKernel {
       }
     }
   }
-  // Of point `a`, one of the last call's, by point.
+  // Kernel of point `a`, one of the last call's, with each point.
   const double* row(Index a) const { return rows_.data() + (a - first_) * keys_.padded(); }
 
  private:
@@ -175,7 +175,7 @@ class Thinformer final : public CompressOnce {
     sketch_.bookkeeping = weighted ? 1 : 0;
   }
 
-  // Of all KV heads of a layer, which share a round's coin.
+  // Identity of a layer, whose KV heads share a round's coin.
   static StreamId layer_of(StreamId id) {
     id.kv_head = 0;
     return id;
@@ -213,7 +213,7 @@ class Thinformer final : public CompressOnce {
         p_.symmetrize && coin_.uniform(0, 0, static_cast<std::uint32_t>(round)) < 0.5;
     const std::size_t pairs = bucket.size() / 2;
     BucketKernel of_bucket(kernel, bucket);
-    std::vector<double> sums(pairs, 0.0);  // of signed differences of earlier pairs to each pair
+    std::vector<double> sums(pairs, 0.0);  // signed differences of earlier pairs to each
     std::vector<Index> kept;
     double largest = 0.0;
     for (std::size_t i = 0; i < pairs; ++i) {
