@@ -64,8 +64,8 @@ double weight_of(const Stream& stream, Index token, const std::string& sampling)
   return 1.0;
 }
 
-// What is wrong with a state at one row, by Lemma 2 (1)-(4), Lemma 1 (1), the estimator's weights
-// and the memory formula; "" where nothing is.
+// The fault of a state at one row, by Lemma 2 (1)-(4), Lemma 1 (1), the estimator's weights and the
+// memory formula; "" where there is none.
 std::string error_of_state(const Stream& stream, const SubgenParts& parts, const KeptCounts& kept,
                            Index row, const Point& point, const std::string& sampling) {
   const Entered part = entered(stream, row, point.sinks, point.recent);

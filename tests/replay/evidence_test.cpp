@@ -1,4 +1,4 @@
-// What a cell holds of the evidence, against a direct count and against softmaxes written out.
+// The evidence that a cell holds, against a direct count and against softmaxes written out.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -39,7 +39,7 @@ bool is_in(const Evidence& evidence, Index token) {
   return false;
 }
 
-// Of a sketch of tokens with weights, by their definitions.
+// The numbers of a sketch of tokens with weights, by their definitions.
 struct Naive {
   double held = 0.0;
   double exact = 0.0;
