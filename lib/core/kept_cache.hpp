@@ -71,7 +71,7 @@ struct KeptCache {
   std::vector<KeptHead> heads;  // ascending by sequence, layer, KV head
   std::function<KeptRows(const StreamId&)> read;
 
-  // Null if it has none.
+  // The head of that KV head; null if the cache has none.
   const KeptHead* find(const StreamId& id) const;
 };
 

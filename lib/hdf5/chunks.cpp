@@ -88,7 +88,7 @@ struct Filter {
   std::string name;         // "lzf (filter 32000)", "filter 300"
 };
 
-// In the order in which they were applied.
+// The filters of a dataset in the order in which they were applied.
 std::vector<Filter> filters_of(const hdf5::Handle& properties) {
   std::vector<Filter> filters;
   const int count = H5Pget_nfilters(properties.get());

@@ -114,7 +114,7 @@ class PlannedCells {
   void for_each_to_run(const CellRange& cells, const Visit& visit) const;
 
   const std::vector<PlannedHead>& heads() const { return heads_; }
-  // Those that have one of these cells.
+  // The heads that have one of these cells.
   std::span<const PlannedHead> heads(const CellRange& cells) const;
   const std::vector<PlannedSetting>& settings() const { return settings_; }
   // Seeds of the sweep, in its order.

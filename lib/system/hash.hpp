@@ -23,7 +23,7 @@ struct Key128 {
   std::string text() const;
   std::array<char, 32> digits() const;             // digits of the text
   operator std::string() const { return text(); }  // NOLINT(google-explicit-constructor)
-  // None where `text` is not 32 hexadecimal digits in lower case.
+  // The key of that text; nullopt where it is not 32 hexadecimal digits in lower case.
   static std::optional<Key128> from_text(std::string_view text);
 
   friend bool operator==(const Key128&, const Key128&) = default;

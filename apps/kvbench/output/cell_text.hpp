@@ -18,7 +18,7 @@ std::string params_text(const Json& params);
 class VaryingParams {
  public:
   void add(const Json& params);
-  // Those of `params`, which was added, that not all that were added share.
+  // The entries of `params`, which was added, that not all added ones share.
   Json of(const Json& params) const;
 
  private:

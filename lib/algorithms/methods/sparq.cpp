@@ -87,7 +87,7 @@ class SparQ final : public Algorithm {
     return best_tokens(sizes, 0, p_.rank);
   }
 
-  // By query head: logits of tokens [0, row] from the chosen channels of the query alone.
+  // Logits of tokens [0, row] from the chosen channels of the query alone, by query head.
   std::vector<std::vector<double>> approximate(Index row,
                                                const std::vector<Index>& channels) const {
     const StreamShape& shape = stream_.shape;
