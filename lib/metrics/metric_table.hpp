@@ -60,7 +60,7 @@ enum class OverRows {
 
 // A row of the table. Exactly one of `of_row` and `of_all` is given.
 struct Metric {
-  // Where it stands in a cell of results.json: "errors.NAME", "mass.NAME" or "counters.NAME".
+  // Its place in a cell of results.json: "errors.NAME", "mass.NAME" or "counters.NAME".
   std::string path;
   std::string definition;
   std::string source = "";  // source of the definition; empty: none

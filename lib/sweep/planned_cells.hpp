@@ -106,7 +106,7 @@ class PlannedCells {
 
   const Key128& id(std::size_t cell) const { return ids_[cell]; }
   // visit(first, count) for each part of `cells` that is of one KV head and one setting: the first
-  // cell, which stands for the others in all but id and seed, and how many there are.
+  // cell, which equals the others except in id and seed, and how many there are.
   template <class Visit>
   void for_each_setting(const CellRange& cells, const Visit& visit) const;
   // The same of settings that will run.

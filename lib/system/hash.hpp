@@ -14,7 +14,7 @@ namespace kvbench {
 // XXH64 of `text` with seed 0.
 std::uint64_t hash64(std::string_view text);
 
-// A hash of 128 bits: what stands for an identity where there are millions. As text 32 hexadecimal
+// A hash of 128 bits: it replaces an identity where there are millions. As text 32 hexadecimal
 // digits.
 struct Key128 {
   std::uint64_t high = 0;

@@ -138,7 +138,7 @@ std::string error_of_state(const Stream& stream, const SubgenParts& parts, const
     }
   }
 
-  // Sinks and recent tokens stand exactly once, with weight 1 in both sums.
+  // Sinks and recent tokens occur exactly once, with weight 1 in both sums.
   std::set<Index> expected;
   for (Index j = 0; j < std::min(point.sinks, row + 1); ++j) expected.insert(j);
   for (Index j = std::max(point.sinks, row + 1 - point.recent); j <= row; ++j) expected.insert(j);

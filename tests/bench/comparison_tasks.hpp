@@ -10,7 +10,7 @@
 
 namespace kvbench::bench {
 
-// The numbers that a run gave, for comparison with the peer's. Names that begin with ~ are told,
+// The numbers that a run gave, for comparison with the peer's. Names that begin with ~ are shown,
 // not compared: they depend on draws.
 using Answers = std::vector<std::pair<std::string, double>>;
 

@@ -126,7 +126,7 @@ TEST_CASE(
       CHECK(result.evidence->mass_exact == doctest::Approx(naive.exact).epsilon(1e-12));
       CHECK(result.evidence->mass_approximate.value() ==
             doctest::Approx(naive.approximate).epsilon(1e-12));
-      // Another span of tokens would be told apart.
+      // Another span of tokens would give another number.
       const Evidence other{{{2, 4}, {21, 21}, {30, 33}}, {25, 31, 39}};
       const Naive wrong = naive_evidence(owned->stream, other, sketch_at);
       CHECK(std::fabs(wrong.exact - naive.exact) > 1e-6);

@@ -1,4 +1,4 @@
-// The rows of a sketch of BalanceKV, told apart.
+// The rows of a sketch of BalanceKV by their kinds.
 #pragma once
 
 #include <algorithm>

@@ -154,7 +154,7 @@ class SparQ final : public Algorithm {
     return chosen / all;
   }
 
-  // Gives the mean value (1 - alpha) / alpha of what the chosen tokens weigh together. It stands at
+  // Gives the mean value (1 - alpha) / alpha of what the chosen tokens weigh together. It is at
   // the logit of the largest of them, so that its weight stays finite.
   void add_mean_value(const RowLogits& row, int g, const std::vector<Index>& best, double alpha) {
     SketchRow mean;
