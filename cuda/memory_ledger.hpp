@@ -54,8 +54,8 @@ class MemoryLedger {
   explicit MemoryLedger(Index calls_bytes, Index resident_bytes = 0)
       : capacity_(calls_bytes), resident_capacity_(resident_bytes) {}
 
-  // As many rows as fit next to what others hold; waits while not even one fits. Throws CellError
-  // if one row never fits.
+  // Reserves as many rows as fit next to what others hold; waits while not even one fits. Throws
+  // CellError if one row never fits.
   Reservation reserve(const MemoryNeed& need) {
     if (need.fixed_bytes + need.row_bytes > capacity_) {
       throw CellError(need.what + " needs " + mebibytes(need.fixed_bytes + need.row_bytes) +

@@ -244,7 +244,7 @@ def build(out: Path, site: Site, results: Path | None = None) -> None:
             (docs / "js").mkdir(exist_ok=True)
             shutil.copyfile(script.resolve(), docs / "js/jquery.min.js")
         build_pages(config)
-    # Both need the address at which the site will stand.
+    # Both need the address of the site.
     for name in ("404.html", "sitemap.xml", "sitemap.xml.gz"):
         (out / name).unlink(missing_ok=True)
 

@@ -35,7 +35,7 @@ struct StreamView {
   KVBENCH_DEVICE bool sees(Index row, Index token) const {
     return token <= row && token >= first_visible(row);
   }
-  // Null past the last query, as ProductTile expects it.
+  // The query of that index; null past the last one, as ProductTile expects it.
   KVBENCH_DEVICE const double* query(Index query_index) const {
     return query_index < query_count ? queries + query_index * d : nullptr;
   }

@@ -100,7 +100,8 @@ void attend(M& machine, const AttentionCall& call, double* memory,
                                 .z = spans});
         };
     with_attend_span(shape, machine.shared_bytes(), launch);
-    // Not behind the spans of all other threads, or none of them gets its next batch in time.
+    // The work is urgent: behind the spans of all other threads none would get its next batch in
+    // time.
     const auto urgent = machine.urgent();
     JoinSpans join;
     join.query_count = n;

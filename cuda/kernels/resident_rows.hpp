@@ -284,7 +284,7 @@ class DeviceRows final : public ResidentRows {
   const Make make_;
 };
 
-// Null if the exponentials find no room.
+// The resident rows; null if the exponentials find no room.
 template <MachineFactory Make>
 std::shared_ptr<const ResidentRows> make_rows_resident(const Make& make, const Stream& stream,
                                                        const std::vector<Index>& rows) {

@@ -31,8 +31,8 @@ def find_ropes(model: torch.nn.Module, ids: torch.Tensor) -> dict[int, Rope | No
     [n], n >= 4."""
     probed = _probed(ids)
     later = len(ids) - 1 - probed
-    # The last position stands in both runs: frequencies that depend on the length are then those
-    # of the whole sequence.
+    # The last position is the same in both runs: frequencies that depend on the length are then
+    # those of the whole sequence.
     last = torch.tensor([len(ids) - 1])
     tokens = ids[: probed + 1]
     start = torch.arange(probed)

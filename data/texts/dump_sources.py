@@ -30,7 +30,7 @@ class Text:
     name: str
     package: str  # of Debian
     path: str  # in the package; .gz and .dz are gzip
-    begin: str  # the text begins where this first stands
+    begin: str  # the text begins at the first place that has this
     sha256: str  # of the first CHARACTERS characters, UTF-8
     kind: str
     licence: str

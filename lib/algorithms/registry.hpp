@@ -10,7 +10,7 @@ namespace kvbench {
 
 const std::vector<AlgorithmDescription>& all_algorithms();
 
-// By id or alias; nullptr if there is none.
+// The algorithm of that id or alias; nullptr if there is none.
 const AlgorithmDescription* find_algorithm(const std::string& id);
 
 }  // namespace kvbench

@@ -13,7 +13,7 @@ class KeptJournal {
   // Throws IoError.
   KeptJournal(const std::string& path, AppendLog::Access access);
 
-  // As of CellLog.
+  // Both functions are those of CellLog.
   void append(const std::string& cell_id, const KeptRows& kept);
   KeptRows read(const std::string& cell_id) const;
   bool has(const std::string& cell_id) const { return log_.has(cell_id); }

@@ -17,7 +17,7 @@ class BytesOut {
     static_assert(std::is_trivially_copyable_v<T>);
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof(T));
   }
-  // With their number before them.
+  // Writes the number of values, then the values.
   template <class T>
   void put_all(const std::vector<T>& values) {
     static_assert(std::is_trivially_copyable_v<T>);

@@ -24,7 +24,7 @@ class RowsJournal {
   RowsJournal(const std::string& path, const std::vector<std::string>& columns,
               AppendLog::Access access);
 
-  // As of CellLog.
+  // Both functions are those of CellLog.
   void append(const std::string& cell_id, const CellRows& cell);
   CellRows read(const std::string& cell_id) const;
   bool has(const std::string& cell_id) const { return log_.has(cell_id); }

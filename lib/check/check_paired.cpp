@@ -85,7 +85,7 @@ class Counterparts {
     next_.push_back(kNone);
   }
 
-  // In the order in which they came.
+  // The places of `key` in the order in which they came.
   Places of(const std::string& key) const {
     Places found;
     const auto number = keys_.find(hash128(key));

@@ -47,7 +47,7 @@ struct UnitSums {
   explicit UnitSums(std::size_t metrics) : a(metrics, 0.0), b(metrics, 0.0), count(metrics, 0) {}
 };
 
-// By unit of A, in their order there.
+// Sums by unit of A, in their order there.
 using SettingSums = std::map<std::size_t, UnitSums>;
 
 // Places of two cells of one key.

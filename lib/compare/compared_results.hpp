@@ -50,7 +50,7 @@ class ComparedResults {
 
   Json reference(const Cell& cell) const;  // as cell_reference()
 
-  // By field of the key hashes of all values that cells have.
+  // The hashes of all values that cells have, by field of the key.
   const std::map<std::string, KeyIndex>& key_values() const { return key_values_; }
 
   // Reads cells by their places; threads do with a reader each.

@@ -60,7 +60,7 @@ struct KeptHead {
   int query_heads = 1;     // G is at least this
 };
 
-// `read` is of the file that `path` names, or of what stands in for it; null where only the heads
+// `read` is of the file that `path` names, or of its replacement; null where only the heads
 // are known.
 struct KeptCache {
   std::string path;
@@ -71,7 +71,7 @@ struct KeptCache {
   std::vector<KeptHead> heads;  // ascending by sequence, layer, KV head
   std::function<KeptRows(const StreamId&)> read;
 
-  // Null if it has none.
+  // The head of that KV head; null if the cache has none.
   const KeptHead* find(const StreamId& id) const;
 };
 

@@ -74,7 +74,7 @@ struct Stream {
   // G x [n]: 1-norms of what W_O makes of each value for a query head; empty if not held.
   std::vector<const double*> wo_v_l1;
   // Queries and keys of the pass in which the model repeats the prompt, part after part; row r of
-  // a part stands at position prompt + r, and sees the prompt and the part's rows up to itself.
+  // a part is at position prompt + r, and sees the prompt and the part's rows up to itself.
   std::vector<ConstMatrix> repeat_queries;  // G x [repeat->rows(), d]
   ConstMatrix repeat_keys;                  // [repeat->rows(), d]
   // G: a logit that every row of a query head has beside those of its tokens, in its softmax alone:

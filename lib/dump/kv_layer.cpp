@@ -34,7 +34,7 @@ const char* disagreement(const LayerInfo& reader, const LayerInfo& read) {
 
 void join_kv_layers(ErrorList& errors, const std::string& location, SequenceInfo& sequence) {
   for (LayerInfo& reader : sequence.layers) {
-    if (!reader.kv_layer || reader.query_heads == 0) continue;  // or its own errors are told
+    if (!reader.kv_layer || reader.query_heads == 0) continue;  // or its own errors are reported
     const std::string place = join(join(location, "layers"), std::to_string(reader.index));
     const auto found =
         std::find_if(sequence.layers.begin(), sequence.layers.end(),
@@ -53,7 +53,7 @@ void join_kv_layers(ErrorList& errors, const std::string& location, SequenceInfo
           *reader.kv_layer);
       continue;
     }
-    if (read.kv_heads == 0) continue;  // its errors are told
+    if (read.kv_heads == 0) continue;  // its errors are reported
     if (const char* what = disagreement(reader, read)) {
       add(errors, place,
           "disagrees in {} with layer {}, whose keys it reads; layers of one cache have it in "

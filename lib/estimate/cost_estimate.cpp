@@ -23,7 +23,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// By object: those of a setting that was solved for a memory are other objects in every group.
+// Hashes by object: the parameters of a setting that was solved for a memory are other objects in
+// every group.
 using ParamsHashes = std::unordered_map<const Params*, std::uint64_t>;
 
 std::uint64_t hash_of(const Params& params, ParamsHashes& known) {

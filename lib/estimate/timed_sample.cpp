@@ -140,7 +140,7 @@ class Sampler {
     return static_cast<double>(tokens) / static_cast<double>(group_.shape.tokens);
   }
 
-  // Those that run on a part of the stream, too.
+  // The chosen cells that can also run on a part of the stream.
   std::vector<std::size_t> fitting(std::vector<std::size_t> chosen, Index tokens) const {
     if (tokens == group_.shape.tokens) return chosen;
     const ShortReplay cut = short_replay(group_.shape, group_.prompt, group_.rows, tokens);

@@ -70,7 +70,7 @@ class Attributes {
   bool has(const std::string& name) const { return hdf5::has_attribute(object_, name); }
 
  private:
-  // False says 0 everywhere; True is 1 only where nothing but 0 and 1 may stand.
+  // False says 0 everywhere; True is 1 only where only 0 and 1 are allowed.
   static constexpr fmt::format_string<const std::string&> kNotANumber =
       "attribute {} is True, a truth value; store the number itself";
 

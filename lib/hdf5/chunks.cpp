@@ -18,7 +18,7 @@ constexpr std::uint64_t kLargestCache = std::uint64_t{32} << 20;
 // Bytes that all chunks of a small tensor may come to, which are decoded to read it.
 constexpr double kMostDecoded = 0x1p27;
 constexpr std::size_t kLargestNumber = 16;  // bytes
-// No model's tensor compresses to a hundredth; one that does, and is no small one, is a gzip bomb.
+// No model's tensor compresses to a hundredth; one that does, and is large, is a gzip bomb.
 constexpr double kMostCompressed = 100.0;
 constexpr double kSmallTensor = 0x1p22;  // bytes
 constexpr double kSmallColumn = 0x1p26;  // a number for each token or row, which may be constant
@@ -88,7 +88,7 @@ struct Filter {
   std::string name;         // "lzf (filter 32000)", "filter 300"
 };
 
-// In the order in which they were applied.
+// The filters of a dataset in the order in which they were applied.
 std::vector<Filter> filters_of(const hdf5::Handle& properties) {
   std::vector<Filter> filters;
   const int count = H5Pget_nfilters(properties.get());

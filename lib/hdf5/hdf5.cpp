@@ -118,7 +118,8 @@ hid_t make_within_file(hid_t access_class) {
   return properties;
 }
 
-// Those for objects, groups and datasets: made once, as that takes longer than following a link.
+// Access properties for objects, groups and datasets: made once, as that takes longer than
+// following a link.
 hid_t object_access() {
   static const hid_t properties = make_within_file(H5P_LINK_ACCESS);
   met_external_link = false;

@@ -16,7 +16,7 @@
 namespace kvbench {
 namespace {
 
-// As HDF5 reads the variable.
+// Whether files are locked, as HDF5 reads the variable.
 bool locks_are_wanted() {
   const char* value = std::getenv("HDF5_USE_FILE_LOCKING");
   return value == nullptr || std::string_view(value) != "FALSE";

@@ -19,7 +19,7 @@ struct Nearest {
   double squared_distance = std::numeric_limits<double>::infinity();
 };
 
-// By canonical distance; ties: oldest.
+// The nearest representative by canonical distance, the oldest one among equals.
 Nearest nearest_of(const PackedPoints& representatives, const double* point) {
   Nearest out;
   alignas(64) double distances[PackedPoints::kWidth];

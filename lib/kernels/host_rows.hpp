@@ -19,8 +19,9 @@ inline Index numbers_abreast(Index queries, Index tokens) {
   return (queries + kQuestionsAbreast - 1) / kQuestionsAbreast * kQuestionsAbreast * tokens;
 }
 
-// By the block's exponentials, of rows of `stream`, which are copied into `room`: [R * G / 8,
-// rounded up, tokens, 8], 0 where a row does not see the token. Room and stream must live as long.
+// Resident rows of `stream` with the block's exponentials, which are copied into `room`: [R * G /
+// 8, rounded up, tokens, 8], 0 where a row does not see the token. Room and stream must live as
+// long.
 std::shared_ptr<const ResidentRows> rows_on_host(const Stream& stream, const LogitBlock& block,
                                                  UnfilledDoubles& room);
 

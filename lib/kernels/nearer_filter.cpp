@@ -71,7 +71,7 @@ constexpr int kVectors = 2;  // vectors of points whose scores stay in registers
 constexpr Index kStrip = kVectors * Floats::kCount;
 static_assert(NearerFilter::kWidth % kStrip == 0);
 
-// Not above, and not below, x in single precision.
+// A number in single precision that is not above x, and one that is not below x.
 float rounded_down(double x) { return static_cast<float>(x - std::abs(x) * 0x1p-23 - 0x1p-140); }
 float rounded_up(double x) { return static_cast<float>(x + std::abs(x) * 0x1p-23 + 0x1p-140); }
 

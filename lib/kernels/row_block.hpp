@@ -16,7 +16,7 @@ namespace kvbench {
 struct BlockRoom {
   static constexpr Index kBytes = 3 * sizeof(double);  // per query and token
 
-  // For a block of so many queries (R * G) that see tokens up to `tokens`.
+  // Makes room for a block of so many queries (R * G) that see tokens up to `tokens`.
   void reserve(Index queries, Index tokens);
 
   LogitBlock logits;

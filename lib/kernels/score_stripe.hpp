@@ -83,7 +83,8 @@ class ScoreStripe {
   const RuleFamily& family_;
   double sink_ = 0.0;  // y of the query head's sink; -infinity: none
   Index begin_ = 0;    // first token of e and p
-  // By rule: w and p from begin_ on; a of the current rows, and the parts of its normalisers.
+  // Pointers by rule: w and p from begin_ on; a of the current rows, and the parts of its
+  // normalisers.
   std::vector<const double*> weights_;
   std::vector<double*> sums_;
   std::vector<double*> factors_;

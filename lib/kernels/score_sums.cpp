@@ -31,7 +31,7 @@ std::vector<AlignedDoubles> noise_factors(const StreamShape& shape, RowRange tok
   return weights;
 }
 
-// As many as threads ask at the same time.
+// A pool with as many tiles as threads ask for at the same time.
 class TilesPool {
  public:
   TilesPool(const StreamShape& shape, Index tokens) : shape_(shape), tokens_(tokens) {}

@@ -14,7 +14,7 @@ struct Distribution {
   double max = 0.0;
 };
 
-// Its numbers by their names in results.json, in the order in which they stand there.
+// Its numbers by their names in results.json, in their order there.
 struct DistributionNumber {
   const char* name;
   double Distribution::* number;

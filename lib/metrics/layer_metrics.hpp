@@ -1,5 +1,5 @@
 // Errors of a whole layer: what the errors of its heads come to after the output projection W_O.
-// One row of one table each, as in metric_table.hpp; they stand in the records of `layers`.
+// One row of one table each, as in metric_table.hpp; they are in the records of `layers`.
 #pragma once
 
 #include <optional>
@@ -45,7 +45,7 @@ const std::vector<LayerNumber>& layer_numbers();
 
 // The smallest share of heads that carry half of the sum of squares of `head_errors`: k / Hq, k the
 // fewest heads whose squares add up to at least (1 - 1e-12) / 2 of all (heads of equal size are not
-// told apart by rounding). 0 if all are 0.
+// distinguished by rounding). 0 if all are 0.
 double half_heads(std::span<const double> head_errors);
 
 // The numbers of one record.

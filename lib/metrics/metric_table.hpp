@@ -60,7 +60,7 @@ enum class OverRows {
 
 // A row of the table. Exactly one of `of_row` and `of_all` is given.
 struct Metric {
-  // Where it stands in a cell of results.json: "errors.NAME", "mass.NAME" or "counters.NAME".
+  // Its place in a cell of results.json: "errors.NAME", "mass.NAME" or "counters.NAME".
   std::string path;
   std::string definition;
   std::string source = "";  // source of the definition; empty: none
@@ -91,7 +91,7 @@ struct Metric {
   std::string name() const { return path.substr(path.find('.') + 1); }
 };
 
-// In the order of results.json.
+// All metrics in the order of results.json.
 const std::vector<Metric>& all_metrics();
 
 // A number of a cell: one per metric or, of a distribution, one for each of its parts.
@@ -109,16 +109,16 @@ const std::vector<std::string>& row_columns();
 // The numbers of one cell.
 class CellMetrics {
  public:
-  // Without any.
+  // All numbers are unset.
   CellMetrics() : numbers_(metric_numbers().size()) {}
   // One for each of metric_numbers(), in their order; std::logic_error for more or fewer.
   explicit CellMetrics(std::vector<MetricValue> numbers);
 
-  // By the path of metric_numbers(); std::logic_error for another one.
+  // The number at a path of metric_numbers(); std::logic_error for another path.
   MetricValue& operator[](std::string_view path) { return numbers_[index_of(path)]; }
   const MetricValue& operator[](std::string_view path) const { return numbers_[index_of(path)]; }
 
-  // By the index into metric_numbers().
+  // The number at an index into metric_numbers().
   MetricValue& at(std::size_t index) { return numbers_.at(index); }
   const MetricValue& at(std::size_t index) const { return numbers_.at(index); }
 
@@ -141,7 +141,7 @@ struct RowValues {
   std::vector<Index> rows;
   std::vector<std::vector<double>> columns;
 
-  // By the name of the column; std::logic_error for another one.
+  // The values of the column of that name; std::logic_error for another name.
   const std::vector<double>& operator[](std::string_view column) const;
 };
 

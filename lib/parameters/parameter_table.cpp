@@ -3,7 +3,7 @@
 namespace kvbench {
 namespace {
 
-// How a member of type T stands in the table and in Params.
+// Conversions of a member of type T for the table and for Params.
 template <class T>
 struct ParameterType;
 

@@ -83,7 +83,7 @@ struct UntypedField {
   ~UntypedField();
 };
 
-// Where a part of a P is.
+// The offset of a part of a P, in bytes.
 template <class P, class Place>
 std::ptrdiff_t offset_in(const Place& place) {
   static const P whole{};
@@ -191,7 +191,7 @@ Field<P> field(std::string name, E P::* member, const std::type_identity_t<Choic
   return field_at(member, field_of_choices<E>(std::move(name), choices, std::move(doc)));
 }
 
-// For algorithms without parameters.
+// The parameters of an algorithm without parameters.
 struct NoParameters {};
 
 // A table whose struct is known by how it is copied.
@@ -225,7 +225,7 @@ class ParameterTable : public UntypedTable {
   void add(std::initializer_list<Field<P>> fields) {
     for (const Field<P>& field : fields) UntypedTable::add(field);
   }
-  // Also fields of what P is derived from.
+  // Adds the fields of a class that P is derived from.
   template <class Base>
   void add(const std::vector<Field<Base>>& fields) {
     for (const Field<Base>& field : fields) UntypedTable::add(Field<P>(field));

@@ -12,7 +12,7 @@
 namespace kvbench {
 namespace {
 
-// Without what replaces its sums.
+// The sketch that answers by its own sums: neither an exact sum nor an answer rule changes them.
 Sketch own_sums(const Sketch& sketch) {
   Sketch out = sketch;
   out.exact_numerator = out.exact_denominator = false;

@@ -9,7 +9,7 @@
 
 namespace kvbench {
 
-// For algorithms with Needs::kept_tokens_only.
+// Logits of kept tokens, for algorithms with Needs::kept_tokens_only.
 class KeptLogits {
  public:
   static constexpr Index kRows = 60;  // at once; more rows mean more tokens that are kept no longer

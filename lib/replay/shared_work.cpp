@@ -44,7 +44,7 @@ class SharedPieces {
         pieces.emplace(key, std::move(piece));
       }
     }
-    // Pieces of a batched kind stand side by side, and are one task; the others are one each.
+    // Pieces of a batched kind are neighbours, and are one task; the others are one each.
     for (auto& [key, piece] : pieces) {
       const bool joins =
           piece.is_batched() && !tasks_.empty() && tasks_.back().front().key().kind() == key.kind();

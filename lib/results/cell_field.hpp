@@ -16,7 +16,7 @@ struct CellField {
   Json::json_pointer place;  // from the cell
 };
 
-// None for a name that a cell lacks. Any NAME will do.
+// The field of that name; nullopt for a name that a cell lacks. Any NAME is accepted.
 std::optional<CellField> cell_field(const std::string& name);
 
 // Every field but those with a NAME, and the members of a key among them.

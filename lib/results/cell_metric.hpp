@@ -24,7 +24,7 @@ std::vector<Json::json_pointer> trivial_places(const std::string& path);
 // is.
 bool less_is_better(const std::string& path);
 
-// Where a path without error stands in a cell.
+// The place in a cell of a path without error.
 Json::json_pointer metric_place(const std::string& path);
 
 }  // namespace kvbench

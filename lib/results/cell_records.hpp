@@ -11,7 +11,7 @@ namespace kvbench {
 
 enum class CellState : std::uint8_t { kMissing, kOk, kFailed, kSkipped };
 
-// By the `status` of a cell's record.
+// The state that the `status` of a cell's record gives.
 CellState state_of(const Json& record);
 
 // Cells are known by their place in the plan.

@@ -35,7 +35,7 @@ std::string escaped(std::string text) {
   return out;
 }
 
-// Beside id and status: who and where a record is of, its params as "budget=64, window=8".
+// The params of a record's key as "budget=64, window=8".
 std::string params_of(const Json& key) {
   std::string params;
   for (const auto& [name, value] : key.at("params").items()) {

@@ -85,7 +85,7 @@ Json earlier_dumps(const Json& header, const Plan& plan) {
   return earlier;
 }
 
-// By fingerprint, of dumps whose fingerprint is of samples.
+// The states of dumps by fingerprint, for dumps whose fingerprint is of samples.
 Json dump_states(const Json& header) {
   Json states = header.value("dump_states", Json());
   return states.is_object() ? states : Json::object();

@@ -15,7 +15,7 @@ namespace kvbench {
 inline constexpr const char* kJournalKind = "kvbench.journal";
 inline constexpr const char* kJournalSchema = "1.1.0";
 
-// Where a record lies in the file.
+// The place of a record in the file.
 struct JournalLine {
   std::int64_t offset = 0;
   std::int64_t size = 0;  // without the line end

@@ -9,7 +9,7 @@
 
 namespace kvbench {
 
-// Where a unit stands: texts and layers are numbered, the same number is the same one.
+// The place of a unit: texts and layers are numbered, the same number is the same one.
 struct UnitNesting {
   Index text = 0;  // a sequence of a dump
   int layer = 0;

@@ -15,8 +15,8 @@ class PlanIndex {
   PlanIndex() = default;
   explicit PlanIndex(const Plan& plan);
 
-  // By an id: a place in Plan::cells, or behind all of them one in Plan::layer_records. None if it
-  // is of another plan.
+  // The place of an id in Plan::cells, or behind all of them in Plan::layer_records; nullopt for an
+  // id of another plan.
   std::optional<std::size_t> find(std::string_view id) const;
 
  private:

@@ -118,7 +118,7 @@ Json counters_json(const CellResult& result, FiniteNumbers& numbers) {
   return out;
 }
 
-// With the numbers that were solved for a memory.
+// The derived numbers with those that were solved for a memory.
 Json derived_json(const PlannedCell& cell, const Derived& derived) {
   Json out = Json::object();
   for (const auto& [name, value] : cell.params->entries()) {

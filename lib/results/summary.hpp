@@ -51,7 +51,7 @@ struct ComparedSettings {
   Index groups = 0;
 };
 
-// Numbers of a cell's `trivial` whose means over units stand in the summary; that z = 0 has
+// Numbers of a cell's `trivial` whose means over units are in the summary; that z = 0 has
 // relative_l2 1 needs no number.
 const std::vector<std::string>& summarised_trivial_paths();
 

@@ -41,7 +41,8 @@ DumpShape read_dump_shape(const std::string& text) {
     is_shape = is_shape && read.ec == std::errc{} && numbers[i] >= 1 && numbers[i] <= kMost;
     at = read.ptr;
   }
-  // As many numbers as a file could hold: products stay far below 2^63.
+  // The shape has at most as many numbers as a file could hold, so that products stay far below
+  // 2^63.
   const double all = static_cast<double>(numbers[0]) * static_cast<double>(numbers[1]) *
                      static_cast<double>(numbers[2] + 2) * static_cast<double>(numbers[3]) *
                      static_cast<double>(numbers[4]);

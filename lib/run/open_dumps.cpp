@@ -54,8 +54,8 @@ bool has_head(const PlannedDump& dump, const KeptHead& head) {
       });
 }
 
-// That some rows of the file are of heads that no dump has; none if every head is there, or the
-// file says that it is of another dump, which is why its cells are skipped.
+// The note that some rows of the file are of heads that no dump has; nullopt if every head is
+// there, or if the file names another dump, which is why its cells are skipped.
 std::optional<std::string> unused_heads(const KeptCache& cache,
                                         const std::vector<PlannedDump>& dumps) {
   const auto is_of = [&](const PlannedDump& dump) {

@@ -59,7 +59,7 @@ class ScaleFit {
     count_ += static_cast<double>(count);
   }
 
-  // None where no output depends on the scale.
+  // The ratio of scales; nullopt where no output depends on the scale.
   std::optional<double> ratio() const {
     if (!(own() > 1e-12 * dd_)) return std::nullopt;
     return 1.0 + (ed_ - ez_ * zd_ / zz_) / own();

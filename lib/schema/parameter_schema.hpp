@@ -25,7 +25,7 @@ Json axis_schema(const Parameter& parameter);
 // The axis forms that axis_schema refers to, by name, for `$defs`.
 Json axis_form_schemas();
 
-// `params` of a sweep entry (`axes`) or of a cell's key: which names may stand together follows
+// `params` of a sweep entry (`axes`) or of a cell's key: which names may be combined follows
 // from the exclusive alternatives.
 Json params_schema(const AlgorithmDescription& algorithm, bool axes);
 // Whether an entry may do without `params`.

@@ -164,7 +164,7 @@ Json clusters_schema() {
        {"trajectory", described("pairs: after this row, this many", list_of(pair_of(kCount)))}});
 }
 
-// By algorithm: its parameters in a key.
+// The schemas of the parameters in a key, by algorithm.
 Json params_cases(const std::vector<AlgorithmDescription>& algorithms) {
   Json cases = Json::array();
   for (const AlgorithmDescription& algorithm : algorithms) {

@@ -70,7 +70,7 @@ Json entry_schema(const std::vector<AlgorithmDescription>& algorithms) {
   return schema;
 }
 
-// The forms of evaluate.rows; under "prompt" they stand again.
+// The forms of evaluate.rows; "prompt" has them again.
 Json rows_forms_schema(const SweepKeys& keys) {
   Json schemas = Json::array({{{"const", "all"}}});
   for (const SweepKey& key : keys.keys) {

@@ -12,7 +12,7 @@ struct HeldVectors {
   // In place of the sketch's own vectors, at the same indices.
   std::vector<std::vector<double>> own_keys;
   std::vector<std::vector<double>> own_values;
-  // By token: the row of the estimator's values that is its value; empty: the token itself.
+  // The row of the estimator's values that is a token's value, by token; empty: the token itself.
   std::vector<std::int32_t> value_row;
   std::uint64_t value_row_version = 0;  // another number whenever it changes
 };

@@ -65,7 +65,7 @@ class HostAnswers final : public AnswerBackend {
   };
   Compared compared(const WeightsByToken& weights, const LoggedQuery& query,
                     const Exponentials& e) const;
-  // None where no row weighs anything. `sums`: under e's shift; `with`: of e.
+  // The divergence; nullopt where no row weighs anything. `sums`: under e's shift; `with`: of e.
   std::optional<double> divergence(const Sketch& sketch, const WeightsByToken& weights,
                                    const LoggedQuery& query, Exponentials e, TokenSums sums,
                                    const Compared& with);

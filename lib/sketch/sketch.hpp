@@ -12,14 +12,14 @@
 namespace kvbench {
 
 // One row. `token` names the stream token whose key and value it is, unless `own_key` or
-// `own_value` stands in for them.
+// `own_value` replaces them.
 // The answer to a query with logits x is  sum w_num exp(x) v / sum w_den exp(x)  over all rows.
 struct SketchRow {
   double w_num = 0.0;
   double w_den = 0.0;
   std::int32_t token = -1;      // -1: of no token; then it has a key and a value of its own
-  std::int32_t own_key = -1;    // row of Sketch::own_keys that stands in for the key
-  std::int32_t own_value = -1;  // row of Sketch::own_values that stands in for the value
+  std::int32_t own_key = -1;    // row of Sketch::own_keys that replaces the key
+  std::int32_t own_value = -1;  // row of Sketch::own_values that replaces the value
   std::int32_t copies = 1;      // equal rows that are kept; the weights are those of all of them
   std::int16_t head = -1;       // the query head of the group that reads it; -1: all of them
   bool keeps_key = true;
@@ -142,7 +142,7 @@ class Sketch {
   // Replace one of the two sums by the exact one (attribution of the error).
   bool exact_numerator = false;
   bool exact_denominator = false;
-  // Rows stand at positions 0 .. size - 1 in order, the last one where the query is: keys are
+  // Rows are at positions 0 .. size - 1 in order, the last one where the query is: keys are
   // turned from their own position to that one before they are attended to (needs RoPE data).
   bool cache_positions = false;
   // Keys that belong to no token, [rows, d], and values (means of clusters), [rows, dv].

@@ -34,7 +34,7 @@ struct Exponentials {
   Lanes group_at_end(Index start) const;
 };
 
-// By the weights as they are now; own rows have no part in it. Bits depend on weights and
+// The sums by the current weights; own rows have no part in them. Bits depend on weights and
 // exponentials alone.
 TokenSums softmax_sums(const WeightsByToken& weights, const Exponentials& e);
 

@@ -258,7 +258,7 @@ void WeightsByToken::unlink(std::int32_t id) {
 
 Index WeightsByToken::position_of(std::int32_t id) const {
   if (ids_.empty() || id < ids_.front()) return -1;
-  // Where rows were erased at the beginning alone.
+  // The place is this one if rows were erased at the beginning alone.
   const auto likely = static_cast<std::size_t>(id - ids_.front());
   if (likely < ids_.size() && ids_[likely] == id) return static_cast<Index>(likely);
   const auto place = std::lower_bound(ids_.begin(), ids_.end(), id);

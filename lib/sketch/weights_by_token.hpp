@@ -38,7 +38,7 @@ class WeightsByToken {
 
   // Groups with a row, ascending.
   const std::vector<std::int32_t>& groups() const { return groups_.list(); }
-  // By token, padded with zeros to whole groups; zero outside of the groups.
+  // Weights by token, padded with zeros to whole groups; zero outside of the groups.
   const double* den() const { return den_.data(); }    // sum of w_den
   const double* num() const { return num_.data(); }    // sum of w_num, less factor()
   const double* log() const { return log_.data(); }    // w_den ln(w_den); -inf below 0
@@ -83,7 +83,7 @@ class WeightsByToken {
     bool more_ = false;  // than are listed
   };
 
-  // None if it weighs nothing and its value is not kept.
+  // The entry of a token; nullopt if it weighs nothing and its value is not kept.
   std::optional<WeightEntry> entry(std::int32_t token) const;
   bool rescale(std::vector<WeightEntry>& list, Index& same) const;
   void forget();

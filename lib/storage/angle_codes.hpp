@@ -1,4 +1,4 @@
-// The angles of polarquant's semantics han: their codes, and what a code stands for.
+// The angles of polarquant's semantics han: their codes, and the angle of each code.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ std::uint64_t angle_code(int level, double x, double y);
 void find_angle_codes(int level, const double* x, const double* y, Index count,
                       std::uint64_t* codes);
 
-// By code: sine and cosine of the angle that it stands for.
+// By code: sine and cosine of its angle.
 struct AngleTable {
   std::array<double, std::size_t{1} << kArcBits> sine;
   std::array<double, std::size_t{1} << kArcBits> cosine;

@@ -12,7 +12,7 @@ Rotation rotation_of(const Params& params) {
   return rotation_named(std::get<std::string>(params.at(kRotateName)));
 }
 
-// With the parameter `rotate` behind its own.
+// The codec with the parameter `rotate` behind its own.
 CodecDescription rotatable(CodecDescription codec) {
   if (!codec.can_rotate) return codec;
   const CodecDescription alone = codec;

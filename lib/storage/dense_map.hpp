@@ -34,7 +34,7 @@ class DenseMap {
   // Rows of `out` [n, d] = A^T y of columns y of `across` [m, n].
   void apply_transposed_across(ConstMatrix across, MutableMatrix out) const;
 
-  // In single precision.
+  // Bytes of the matrix in single precision.
   Index bytes() const { return 4 * m_ * d_; }
 
  private:

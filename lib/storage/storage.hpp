@@ -33,7 +33,7 @@ struct Storage {
   bool operator==(const Storage&) const = default;
 };
 
-// "K q8_0 V kivi bits=4": what a label says of it; parameters that differ from their defaults.
+// "K q8_0 V kivi bits=4": its text in a label; parameters that differ from their defaults.
 std::string storage_text(const Storage& storage);
 
 // Bytes that a storage takes, as shape and prompt decide.

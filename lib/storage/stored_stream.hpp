@@ -45,7 +45,7 @@ struct StoredTensor {
   std::unique_ptr<AlignedGroups> groups;  // groups of a codec that writes groups; else null
 
   bool is_float() const { return codec == nullptr; }
-  // Every held vector is what stands in `decoded`.
+  // Every held vector is the one in `decoded`.
   bool is_decoded_throughout() const { return !is_float() && on_arrival && codec->group() == 1; }
 };
 

@@ -83,7 +83,7 @@ const Vector& sphere_points(Index d, int bits) {
   return all.emplace(std::pair{d, bits}, lloyd_max_points(sphere_density(d), bits)).first->second;
 }
 
-// For coordinates of unit vectors in d dimensions.
+// The codebook for coordinates of unit vectors in d dimensions.
 Codebook codebook_of(const Parameters& p, int bits, Index d) {
   Vector points;
   if (p.form == Form::kVllm) {

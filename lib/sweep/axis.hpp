@@ -13,7 +13,7 @@ namespace kvbench {
 
 struct Axis {
   std::vector<Value> values;  // checked against the table, all different
-  std::string pointer;        // where it stands in the file
+  std::string pointer;        // its place in the file
   bool single = false;        // a value was given, no axis
   bool listed = false;        // a list was given: its elements have places of their own
 

@@ -70,7 +70,7 @@ struct SweepConfig {
 
   // The cache files that parameters name, each path once, in the order of the entries.
   std::vector<std::string> cache_paths() const;
-  // Has these parameters refer to the open files, by path.
+  // Makes these parameters refer to the open files, by path.
   void set_caches(const std::vector<std::shared_ptr<const KeptCache>>& caches);
 
   // Every `where` with its pointer, also of entries that have an error otherwise.

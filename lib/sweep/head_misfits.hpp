@@ -35,7 +35,7 @@ class HeadMisfits {
   }
 
  private:
-  // By pointer, value and clause: the first head, and how many.
+  // The first head and the number of heads, by pointer, value and clause.
   std::map<std::tuple<std::string, std::string, std::string>, std::pair<std::string, Index>> heads_;
 };
 

@@ -43,7 +43,7 @@ Index points_of(const std::vector<std::pair<std::string, std::vector<Value>>>& a
 Params point_of(const std::vector<std::pair<std::string, std::vector<Value>>>& axes,
                 const std::vector<Parameter>& table, Index i);
 
-// As check_value leaves it.
+// The default value as check_value leaves it.
 Value default_of(const Parameter& parameter);
 
 }  // namespace kvbench

@@ -106,7 +106,7 @@ class PlannedCells {
 
   const Key128& id(std::size_t cell) const { return ids_[cell]; }
   // visit(first, count) for each part of `cells` that is of one KV head and one setting: the first
-  // cell, which stands for the others in all but id and seed, and how many there are.
+  // cell, which equals the others except in id and seed, and how many there are.
   template <class Visit>
   void for_each_setting(const CellRange& cells, const Visit& visit) const;
   // The same of settings that will run.
@@ -114,7 +114,7 @@ class PlannedCells {
   void for_each_to_run(const CellRange& cells, const Visit& visit) const;
 
   const std::vector<PlannedHead>& heads() const { return heads_; }
-  // Those that have one of these cells.
+  // The heads that have one of these cells.
   std::span<const PlannedHead> heads(const CellRange& cells) const;
   const std::vector<PlannedSetting>& settings() const { return settings_; }
   // Seeds of the sweep, in its order.

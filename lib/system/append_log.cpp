@@ -13,7 +13,7 @@ namespace kvbench {
 
 AppendLog::AppendLog(std::string path, Access access) : path_(std::move(path)) {
   const bool read_only = access == Access::kRead;
-  // Without waiting for the other end of a pipe.
+  // O_NONBLOCK opens a pipe without waiting for its other end.
   file_.reset(read_only ? ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)
                         : ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file_.is_open()) {

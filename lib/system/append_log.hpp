@@ -37,7 +37,7 @@ class AppendLog {
   // Throws also if the file ends before.
   std::string read(std::int64_t offset, std::int64_t bytes) const;
 
-  // To the disk.
+  // Flushes the file to the disk.
   void sync() const;
 
  private:

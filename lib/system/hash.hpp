@@ -14,7 +14,7 @@ namespace kvbench {
 // XXH64 of `text` with seed 0.
 std::uint64_t hash64(std::string_view text);
 
-// A hash of 128 bits: what stands for an identity where there are millions. As text 32 hexadecimal
+// A hash of 128 bits: it replaces an identity where there are millions. As text 32 hexadecimal
 // digits.
 struct Key128 {
   std::uint64_t high = 0;
@@ -23,7 +23,7 @@ struct Key128 {
   std::string text() const;
   std::array<char, 32> digits() const;             // digits of the text
   operator std::string() const { return text(); }  // NOLINT(google-explicit-constructor)
-  // None where `text` is not 32 hexadecimal digits in lower case.
+  // The key of that text; nullopt where it is not 32 hexadecimal digits in lower case.
   static std::optional<Key128> from_text(std::string_view text);
 
   friend bool operator==(const Key128&, const Key128&) = default;

@@ -26,7 +26,7 @@ bool is_listed(std::string_view word, std::string_view list) {
   return false;
 }
 
-// A path of mountinfo, where blanks stand as \040.
+// A path of mountinfo, where blanks are written as \040.
 std::string unescaped(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {

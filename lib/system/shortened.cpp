@@ -7,7 +7,7 @@
 namespace kvbench {
 namespace {
 
-// Bytes that a message has at most, and those of its end, where the remedy stands.
+// Bytes that a message has at most, and those of its end, where the remedy is.
 constexpr std::size_t kLongest = 4096;
 constexpr std::size_t kEnd = 1024;
 

@@ -503,7 +503,7 @@ def mean_over_units(
         names[name] = numpy.bincount(of_group)
     for name, counts in (("has", same.has), ("asked", same.asked)):
         names[name] = counts[ok[settings.first]]
-    # Each group is one row by now; grouped once more, it stands in pandas' order and has its types.
+    # Each group is one row by now; grouped once more, it is in pandas' order and has its types.
     means = names.groupby(group, dropna=False).first().reset_index()
     means.attrs["said"] = same.words
     return means

@@ -5,7 +5,7 @@ import sys
 import warnings
 from typing import TextIO
 
-LONGEST = 4096  # characters of a message, and of its end, where the remedy stands
+LONGEST = 4096  # characters of a message, and of its end, where the remedy is
 END = 1024
 # Control characters but newlines, line and paragraph separators, and what turns the direction of
 # writing; as the program has it.

@@ -124,7 +124,7 @@ TEST_CASE("h2o's token-by-token rule turns red on another budget, fraction, grou
   CHECK(h2o != naive_h2o(owned->stream, 20, 9, 0.4, "mean"));
   CHECK(h2o != naive_h2o(owned->stream, 20, 9, 0.5, "max"));
   CHECK(h2o != naive_released_h2o(owned->stream, 20, 9, 0.5, "mean"));
-  // Of the facts that tie it to others: a window of k, a key_attention with a recent token.
+  // Facts that tie h2o to other methods: a window of k, a key_attention with a recent token.
   CHECK(kept("h2o", owned->stream, 20, {{"budget", integer(9)}, {"recent_fraction", Value{1.0}}}) !=
         kept("window", owned->stream, 20, {{"budget", integer(9)}}));
   CHECK(kept("key_attention", owned->stream, 20, {{"budget", integer(9)}}) !=

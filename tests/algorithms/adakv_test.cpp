@@ -162,7 +162,7 @@ TEST_CASE("adakv keeps what the released rule written out keeps") {
           CAPTURE(floor);
           CHECK(layer.kept("adakv", 70, ada(budget, 8, floor)) ==
                 naive_released(layer, 70, budget, 8, floor));
-          // The largest score stands three times; where these and the window fill a head's or the
+          // The largest score occurs three times; where these and the window fill a head's or the
           // layer's budget, the press may keep them in place of the window.
           if (heads * (budget - 8) < 3 || (budget - 8 < 3 && floor == 1.0)) continue;
           CHECK(layer.kept("adakv", 70, ada(budget, 8, floor, "kvpress")) ==

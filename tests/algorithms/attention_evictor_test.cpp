@@ -262,7 +262,7 @@ TEST_CASE("roco, worked: a variable token stays in place of one with a larger me
 TEST_CASE("released roco spares the last 10 tokens and int(0.3 budget) - 9 more") {
   const auto owned = make_stream({.tokens = 160, .d = 4, .dv = 2, .heads_per_kv = 2});
   for (const Index prompt : {0, 120}) {
-    // Of 100: 10 recent, 30 + 1 - 10 = 21 spared. Of 40: 3 spared. Of 30: none spared.
+    // Budget 100: 10 recent, 30 + 1 - 10 = 21 spared. Budget 40: 3 spared. Budget 30: none spared.
     const auto released = [&](Index budget) {
       return kept_by("roco", owned->stream, prompt,
                      {{"budget", count_of(budget)}, {"semantics", word_of("released")}});

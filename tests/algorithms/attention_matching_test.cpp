@@ -68,7 +68,7 @@ Fitted fitted(const Stream& stream, Index prompt, const NaiveMatching& rule) {
 
 // A fit of t tokens with ridge r has a condition of at most t / r + 1, which multiplies the
 // rounding of 1.1e-16: 1.5e-12 for 13 tokens and the ridge of 1e-3 of most tests, 1e-9 for 9 and
-// the default. What they allow beyond it is for the steps of a fit.
+// the default. The tolerances allow more than that for the steps of a fit.
 constexpr double kWithin = 1e-10;
 constexpr double kWithinByDefault = 1e-8;
 
@@ -336,7 +336,7 @@ TEST_CASE("a prompt of no or one token, and one that fits, are kept as they are"
 }
 
 TEST_CASE("sinks that left a sliding window take no part of the budget") {
-  // Of prompt 40 the last 19 tokens are visible: no sink, three recent ones and 16 others.
+  // At prompt 40 the last 19 tokens are visible: no sink, three recent ones and 16 others.
   const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2, .window = 20});
   const Fitted got = fitted(owned->stream, 40, {.budget = 10, .sinks = 4, .recent = 3});
   CHECK(got.rows.size() == 7);

@@ -37,8 +37,8 @@ int bucket_of(const Stream& stream, Index token) {
   return i;
 }
 
-// What is wrong with the cells of a tree that has seen the tokens of `order`, ascending; "" where
-// nothing is.
+// The fault of the cells of a tree that has seen the tokens of `order`, ascending; "" where there
+// is none.
 std::string error_of_tree(const std::vector<BalanceRow>& rows, const std::vector<Index>& order,
                           Index t, Index T, const std::string& side) {
   const Index seen = static_cast<Index>(order.size());
@@ -75,9 +75,9 @@ std::string error_of_tree(const std::vector<BalanceRow>& rows, const std::vector
   return "";
 }
 
-// What a numerator without reductions breaks of the erase rule at a row, "" where nothing: buckets
-// of tokens that are missing are at or below the threshold, those kept above it, and there are no
-// more than log2(2 n e^(beta r^2) / epsilon) + 1 of them.
+// The part of the erase rule that a numerator without reductions breaks at a row, "" where it keeps
+// all: buckets of tokens that are missing are at or below the threshold, those kept above it, and
+// there are no more than log2(2 n e^(beta r^2) / epsilon) + 1 of them.
 std::string error_of_buckets(const Stream& stream, const std::vector<BalanceRow>& numerator,
                              Index row, double epsilon, double r) {
   const double inverse = 2.0 * static_cast<double>(stream.shape.tokens) *

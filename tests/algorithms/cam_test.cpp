@@ -38,7 +38,8 @@ struct Held {
   std::vector<Real> value;
 };
 
-// What is held at each row's answer, from token 0 on. `part`: of its value that token e gives.
+// The tokens that are held at each row's answer, from token 0 on. `part`: of its value that token e
+// gives.
 using Part = std::function<Real(Index e, Real probability)>;
 
 std::vector<std::vector<Held>> naive_cam(const Stream& stream, const Rule& rule, const Part& part) {

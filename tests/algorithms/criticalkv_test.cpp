@@ -147,7 +147,7 @@ TEST_CASE("criticalkv, worked: half of the budget by score, the rest by score ti
   CHECK(kept({.budget = 6, .window = 2}) == std::vector<Index>{0, 1, 4, 6, 8, 9});
   // Middle: int(4 / 2) = 2 by score.
   CHECK(kept({.budget = 6, .window = 2, .middle = true}) == std::vector<Index>{0, 1, 4, 6, 8, 9});
-  // Of a larger share, whole: int(4.5) - 2 = 2; middle: int(4 * 0.75) = 3.
+  // With a larger share, whole: int(4.5) - 2 = 2; middle: int(4 * 0.75) = 3.
   CHECK(kept({.budget = 6, .window = 2, .share = 0.75}) == std::vector<Index>{0, 1, 4, 6, 8, 9});
   CHECK(kept({.budget = 6, .window = 2, .share = 0.75, .middle = true}) ==
         std::vector<Index>{0, 1, 2, 4, 8, 9});

@@ -42,7 +42,8 @@ std::vector<Evictor> evictors() {
             {"weights", Value{std::string("none")}}}}};
 }
 
-// What an answer breaks of I12, "" where nothing. The kept tokens are those of the sketch.
+// The part of I12 that an answer breaks, "" where it keeps all. The kept tokens are those of the
+// sketch.
 std::string error_of_answer(const Stream& stream, int g, Index row, const Sketch& sketch) {
   const NaiveRow exact = naive_row(stream, g, row);
   const Answer estimate = library_answer(stream, g, row, sketch);

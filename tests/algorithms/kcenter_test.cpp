@@ -45,8 +45,8 @@ std::unique_ptr<OwnedStream> line(const std::vector<double>& places) {
   return stream_of(keys, values, {queries});
 }
 
-// What is wrong with centres over tokens [0, n) and the covering radius told for them; "" where
-// nothing is.
+// The fault of centres over tokens [0, n) and of the covering radius reported for them; "" where
+// there is none.
 std::string error_of_centres(const Stream& stream, Index n, const std::vector<Index>& centres,
                              double radius) {
   const Index k = static_cast<Index>(centres.size());

@@ -80,7 +80,7 @@ TEST_CASE("keydiff, worked: a cross of keys in the plane") {
       stream_of({{8, 0}, {1, 0}, {2, 0}, {0, 4}, {-0.125, 0}, {1, 0}, {1, 0}}, values, {queries});
   CHECK(first_row(stream->stream, 5, keydiff(1)) == std::vector<Index>{4, 5});
   CHECK(first_row(stream->stream, 5, keydiff(2)) == std::vector<Index>{3, 4, 5});
-  // Of the three equal ones the lowest.
+  // The lowest of the three equal ones is kept.
   CHECK(first_row(stream->stream, 5, keydiff(3)) == std::vector<Index>{0, 3, 4, 5});
   CHECK(first_row(stream->stream, 5, keydiff(3, 0, 1, 1)) == std::vector<Index>{0, 3, 4, 5});
   CHECK(first_row(stream->stream, 5, keydiff(2, 0, 2, 0)) == std::vector<Index>{0, 1, 5});

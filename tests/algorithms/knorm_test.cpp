@@ -137,7 +137,7 @@ TEST_CASE("streaming without recent tokens ends where once over the same tokens 
   for (const std::uint64_t seed : {1, 2, 3}) {
     const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2, .seed = seed});
     for (const Index prompt : {0, 1, 20, 40}) {
-      // What row 58 left when row 59 is answered, without 59's own token.
+      // The tokens that row 58 left when row 59 is answered, without 59's own token.
       std::vector<Index> streamed =
           kept_by("knorm", owned->stream, prompt, knorm(12, 2, 0, "streaming")).back();
       streamed.pop_back();

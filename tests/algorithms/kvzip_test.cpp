@@ -21,7 +21,7 @@ using Sets = std::vector<std::vector<Index>>;
 constexpr Index kPrompt = 33;  // half of the tokens, which OwnedStream repeats
 const StreamSpec kSpec{.tokens = 66, .d = 5, .dv = 2, .heads_per_kv = 2};
 
-// What may be wrong with a reading of the method.
+// Faults that a reading of the method may have.
 struct Reading {
   bool whole_prompt = false;  // every token of the prompt in the softmax
   bool own_keys = true;       // and the keys of the pass
@@ -37,7 +37,7 @@ Real logit(const Stream& stream, const double* query, const double* key) {
   return cap > 0 ? cap * std::tanh(x / cap) : x;
 }
 
-// Of the prompt's tokens; infinite before the first part.
+// Scores of the prompt's tokens; infinite before the first part.
 std::vector<Real> naive_scores(const Stream& stream, const Reading& reading = {}) {
   const RepeatPass& pass = *stream.shape.repeat;
   std::vector<Real> scores(static_cast<std::size_t>(pass.prompt()), 0);

@@ -53,7 +53,7 @@ double value_of(const Sketch& sketch, const Stream& stream, const SketchRow& row
                            : sketch.own_values[own][static_cast<std::size_t>(k)];
 }
 
-// Of the first decode row's sketch; its own token apart.
+// The largest difference in the first decode row's sketch, its own token apart.
 double difference(const Stream& stream, Index prompt, const Sketch& sketch, double threshold) {
   std::vector<Index> kept = kept_tokens(sketch);
   kept.pop_back();

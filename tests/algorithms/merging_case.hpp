@@ -1,4 +1,4 @@
-// What the tests of merging methods have in common: cosines of keys, and a stream worked by hand.
+// Helpers that the tests of merging methods share: cosines of keys, and a stream worked by hand.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ inline Real length_of(const double* x, Index n) {
   return std::sqrt(sum);
 }
 
-// Of the keys of tokens a and b; a key shorter than 1e-6 counts as that long.
+// The cosine of the keys of tokens a and b; a key shorter than 1e-6 counts as that long.
 inline Real naive_cosine(const Stream& stream, Index a, Index b) {
   const Index d = stream.shape.d;
   Real sum = 0;

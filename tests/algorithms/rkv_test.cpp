@@ -76,7 +76,7 @@ std::vector<Real> naive_redundancy(const Stream& stream, const std::vector<Index
   return naive_softmax(mean);
 }
 
-// Of tokens kept when row `last` - 1 was answered, those that stay.
+// The tokens that stay of those kept when row `last` - 1 was answered.
 std::vector<Index> naive_compressed(const Stream& stream, Index last,
                                     const std::vector<Index>& kept, const Rule& rule) {
   const std::size_t before = kept.size() - static_cast<std::size_t>(rule.window);

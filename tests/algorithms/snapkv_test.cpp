@@ -29,7 +29,7 @@ TEST_CASE("snapkv, worked: max pooling keeps the neighbours of a peak, avg pooli
   CHECK(kept(owned->stream, 10, snap(5, 2, 1)) == std::vector<Index>{2, 6, 7, 8, 9});
   // Kernel 3, max: pools 1 90 90 90 40 60 60 60: the three of 90.
   CHECK(kept(owned->stream, 10, snap(5, 2, 3)) == std::vector<Index>{1, 2, 3, 8, 9});
-  // Of the equal pools of 60 the lowest tokens.
+  // Among the equal pools of 60 the lowest tokens are kept.
   CHECK(kept(owned->stream, 10, snap(7, 2, 3)) == std::vector<Index>{1, 2, 3, 5, 6, 8, 9});
   // Kernel 3, avg, zeros outside: sums 2 92 92 92 42 101 145 105.
   CHECK(kept(owned->stream, 10, snap(5, 2, 3, "avg")) == std::vector<Index>{5, 6, 7, 8, 9});

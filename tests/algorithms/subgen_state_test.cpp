@@ -64,8 +64,8 @@ double weight_of(const Stream& stream, Index token, const std::string& sampling)
   return 1.0;
 }
 
-// What is wrong with a state at one row, by Lemma 2 (1)-(4), Lemma 1 (1), the estimator's weights
-// and the memory formula; "" where nothing is.
+// The fault of a state at one row, by Lemma 2 (1)-(4), Lemma 1 (1), the estimator's weights and the
+// memory formula; "" where there is none.
 std::string error_of_state(const Stream& stream, const SubgenParts& parts, const KeptCounts& kept,
                            Index row, const Point& point, const std::string& sampling) {
   const Entered part = entered(stream, row, point.sinks, point.recent);
@@ -138,7 +138,7 @@ std::string error_of_state(const Stream& stream, const SubgenParts& parts, const
     }
   }
 
-  // Sinks and recent tokens stand exactly once, with weight 1 in both sums.
+  // Sinks and recent tokens occur exactly once, with weight 1 in both sums.
   std::set<Index> expected;
   for (Index j = 0; j < std::min(point.sinks, row + 1); ++j) expected.insert(j);
   for (Index j = std::max(point.sinks, row + 1 - point.recent); j <= row; ++j) expected.insert(j);

@@ -240,7 +240,7 @@ TEST_CASE("KV heads of a layer share their coins; layers and sequences do not") 
     sequences += coin(seed) != here ? 1 : 0;
     owned->stream.id = id;
   }
-  // Of 60 fair coins; outside of 9 to 51 once in 10^8.
+  // Each is a count of 60 fair coins; it is outside of 9 to 51 once in 10^8.
   for (const int count : {tossed, layers, sequences}) CHECK((count >= 9 && count <= 51));
 }
 

@@ -30,7 +30,7 @@ Real length_of(const double* x, Index n) {
   return std::sqrt(sum);
 }
 
-// Of the visible prompt's tokens; infinite for those that stay whatever their score.
+// Scores of the visible prompt's tokens; infinite for those that stay whatever their score.
 Reals naive_scores(const Stream& stream, Index prompt, const Rule& rule, bool value_norm) {
   const Index first = std::min(stream.shape.first_visible(prompt), prompt);
   const Index d = stream.shape.d;

@@ -30,7 +30,7 @@ Given given_of(const Setting& s) {
 
 using Weights = std::map<Index, double>;
 
-// Of one row and query head, step by step as the paper's code has it.
+// The weights of one row and query head, step by step as in the paper's code.
 Weights naive(const Stream& stream, Index row, int g, std::uint32_t seed, const Setting& s,
               Index& draws) {
   const Index n = row + 1;

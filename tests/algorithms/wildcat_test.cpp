@@ -254,7 +254,7 @@ TEST_CASE("rows are those of the Nystrom formula solved densely, whatever the ru
               }
             }
           }
-          // What is left over is recent, and so is the decode token.
+          // The tokens left over are recent, and so is the decode token.
           for (Index token = 3 + bins * size; token <= prompt; ++token) {
             REQUIRE(position < sketch.size());
             CHECK(sketch[position].w_den == 1.0);

@@ -142,7 +142,7 @@ def measure(sides, chosen, rounds):
 
 
 def further_seeds(side):
-    """What one more seed costs next to a first cell, kvbench alone."""
+    """The cost of one more seed next to a first cell, kvbench alone."""
     say(f"\none more seed, of {FURTHER_SEEDS} (last 256 rows, all query heads of the KV head)"
         f"\n{'':32} {'first':>9} {'one more':>9}  of the first")
     rows = []

@@ -75,7 +75,7 @@ SWEEPS = {
 }
 
 
-# What both sides found.
+# The results of both sides.
 
 
 def ours(cell):
@@ -85,7 +85,8 @@ def ours(cell):
 
 
 def disagreement(cells, records, tolerance):
-    """What of a peer's {id: {metric: mean}} is not as in kvbench's cells, as text; nothing: ''."""
+    """The difference between a peer's {id: {metric: mean}} and kvbench's cells, as text; '' if they
+    agree."""
     if set(records) != {cell["id"] for cell in cells}:
         return f"{len(records)} cells, not the {len(cells)} of kvbench"
     if not all({"relative_l2", "epsilon_spectral"} <= set(record) for record in records.values()):

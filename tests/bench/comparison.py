@@ -1,4 +1,5 @@
-"""What is compared: tasks, peers, and the bars that kvbench set itself for streams of 8192 tokens."""
+"""The subjects of comparison: tasks, peers, and the bars that kvbench set itself for streams of
+8192 tokens."""
 
 from dataclasses import dataclass
 

@@ -49,7 +49,7 @@ void widen(const Dump& dump, const SequenceInfo& sequence, ComparisonStream& out
 
 constexpr Index kMin = 1024;  // twice the budget of the tasks that hold tokens
 
-// What peers compute: attention over all tokens before, from every row.
+// Whether a layer has what peers compute: attention over all tokens before, from every row.
 bool is_plain(const LayerInfo& layer) {
   return (layer.window == 0 || layer.window >= layer.tokens) && layer.softcap == 0.0 &&
          layer.query_rows == layer.tokens && layer.tokens >= kMin;

@@ -1,4 +1,4 @@
-// What the comparison with peers runs on: one head of a dump, chosen the same way for every dump.
+// The input of the comparison with peers: one head of a dump, chosen the same way for every dump.
 #pragma once
 
 #include <string>

@@ -10,8 +10,8 @@
 
 namespace kvbench::bench {
 
-// What a run gave, for comparison with what the peer's gave. Names that begin with ~ are told, not
-// compared: they depend on draws.
+// The numbers that a run gave, for comparison with the peer's. Names that begin with ~ are shown,
+// not compared: they depend on draws.
 using Answers = std::vector<std::pair<std::string, double>>;
 
 struct Task {
@@ -24,9 +24,8 @@ struct Task {
 // Every task that the stream can do. `stream` must outlive them.
 std::vector<Task> comparison_tasks(const ComparisonStream& stream);
 
-// What one more seed costs: tasks whose answers are ~first, the seconds of a replay with one seed,
-// and ~further, what each further seed adds. seeds_ALGORITHM for each randomised algorithm, on one
-// KV head; seeds_sweep for all algorithms in one sweep of all layers and KV heads.
+// Tasks for the cost of one more seed; their answers are ~first, the seconds of a replay with one
+// seed, and ~further, the seconds that each further seed adds.
 std::vector<Task> seed_tasks(const Dump& dump, const ComparisonStream& stream);
 
 }  // namespace kvbench::bench

@@ -1,6 +1,6 @@
 // `device-benchmarks`: the CUDA side on this machine's GPU, its bars and every kernel next to what
 // the device can do at best. Prints a Markdown table. Exit codes: 0 both bars are met, 1 one is
-// missed, 2 there is no device that works. `device-benchmarks WORD..`: each kernel row whose name
+// missed, 2 no device works. `device-benchmarks WORD..`: each kernel row whose name
 // contains one of the words is called once, for a profiler; 0.
 #include <fmt/format.h>
 

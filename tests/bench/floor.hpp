@@ -1,4 +1,4 @@
-// What this machine can do at best, measured in the same run as the benchmarks: no program that
+// The best that this machine can do, measured in the same run as the benchmarks: no program that
 // does the same arithmetic, or reads the same memory, is faster.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What one more seed costs, next to a first cell: whole replays of each randomised algorithm.
+// The cost of one more seed, next to a first cell: whole replays of each randomised algorithm.
 #include <benchmark/benchmark.h>
 
 #include <chrono>

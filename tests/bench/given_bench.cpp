@@ -1,4 +1,4 @@
-// What replaying a cache costs, next to the algorithm that kept its rows: whole replays of one
+// The cost of replaying a cache, next to the algorithm that kept its rows: whole replays of one
 // cell.
 #include <benchmark/benchmark.h>
 

@@ -8,7 +8,7 @@
 
 namespace kvbench::bench {
 
-// What all cells of a stream share: the last rows' exact reference, logits and exponentials.
+// Data that all cells of a stream share: the last rows' exact reference, logits and exponentials.
 struct MethodRows {
   MethodRows(const Stream& stream, Index rows);
 
@@ -21,7 +21,7 @@ struct MethodRows {
 };
 
 struct MethodCell {
-  // Of this thread's processor time.
+  // Seconds of this thread's processor time.
   double decide_seconds = 0.0;  // shared and model work, the prompt, what is done between answers
   double answer_seconds = 0.0;  // the estimator
   Index kept = 0;               // rows of the sketch when the last row is answered

@@ -26,7 +26,7 @@ Work draws(double count) { return {0.0, 0.0, 0.0, count}; }
 // Logits of `pairs` pairs of query and key, and their exponentials.
 Work attention(const S& s, double pairs) { return {2.0 * s.d * pairs, pairs, 0.0, 0.0}; }
 
-// Of the prompt's rows and the tokens that each sees.
+// The work of attention from the prompt's rows to the tokens that each sees.
 Work whole_prompt(const S& s) { return attention(s, s.G * s.P * (s.P + 1.0) / 2.0); }
 
 // The shares of the kept tokens in every decoded row's attention, of exponentials that are there.

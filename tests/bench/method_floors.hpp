@@ -1,4 +1,4 @@
-// What every method has to do at least, by its own definition: the floors of the table of methods.
+// The least work of every method, by its own definition: the floors of the table of methods.
 #pragma once
 
 #include <functional>
@@ -44,8 +44,8 @@ struct MethodFloor {
 // One for every algorithm but `given`.
 std::vector<MethodFloor> method_floors(const MethodSizes& sizes);
 
-// Of the answers, the same for all methods: two operations per number of every value that is
-// summed; a logit and an exponential of every key that only this sketch has; the exponentials of
+// The floor of the answers, the same for all methods: two operations per number of every value that
+// is summed; a logit and an exponential of every key that only this sketch has; the exponentials of
 // the others and the values, each read once.
 Work answer_floor(const MethodSizes& sizes, const MethodCell& cell);
 

@@ -6,8 +6,8 @@
 
 namespace kvbench::bench {
 
-// Of these algorithms, or of all: the best of five rounds, as a table in Markdown. Returns 0; 1 if
-// an algorithm of the registry has no floor or fails; 2 if an id is unknown.
+// Prints the times of these algorithms, or of all: the best of five rounds, as a table in Markdown.
+// Returns 0; 1 if an algorithm of the registry has no floor or fails; 2 if an id is unknown.
 int print_methods(const std::vector<std::string>& ids);
 
 }  // namespace kvbench::bench

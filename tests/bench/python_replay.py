@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What kb.replay costs beside the program: seconds of the same cell, and what Python adds.
+"""The cost of kb.replay next to the program: seconds of the same cell, and the seconds that Python
+adds.
 
     .venv-tools/bin/python tests/bench/python_replay.py build/bin/kvbench
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What large sweeps and long streams cost: seconds, processor time and peak memory of kvbench itself.
+"""The cost of large sweeps and long streams: seconds, processor time and peak memory of kvbench.
 
     python3 tests/bench/scale.py build/bin/kvbench [--cells N ...] [--plan N] [--shape seeds|settings]
         [--rows] [--python .venv/bin/python] [--folder DIR] [--no-long]

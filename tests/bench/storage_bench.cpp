@@ -1,5 +1,5 @@
-// What codecs cost: encoding and decoding the keys of a stream, beside the memory that is read and
-// written; and replays of one cell with a storage, next to the same cell without one.
+// The cost of codecs: encoding and decoding the keys of a stream, next to the memory that is read
+// and written; and replays of one cell with a storage, next to the same cell without one.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

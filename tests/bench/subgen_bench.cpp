@@ -1,4 +1,4 @@
-// What one more SubGen cell costs once its clustering is known: the reservoirs, the answers, and
+// The cost of one more SubGen cell once its clustering is known: the reservoirs, the answers, and
 // whole replays.
 #include <benchmark/benchmark.h>
 

@@ -68,7 +68,7 @@ inline BoundsFile made_bounds(const std::string& bounds, const std::string& path
   return parse_bounds(R"({"schema_version": 1, "bounds": [)" + bounds + "]}", path);
 }
 
-// What becomes of one bound.
+// The outcome of one bound.
 inline BoundOutcome outcome_of(const std::string& bound, const std::vector<MadeCell>& cells,
                                const std::string& path = "b.json") {
   return check_bounds(made_bounds(bound, path), made_results(cells), "r.json").bounds.at(0);

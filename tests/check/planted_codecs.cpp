@@ -84,7 +84,7 @@ std::vector<Codes> codes_of(const std::string& id, const Params& params, const C
     if (is_prod && bits == 1) return {{0, width, 1, true}};
     return {{0, width, static_cast<int>(is_prod ? bits - 1 : bits), false}};
   }
-  // Of each token its norm and its signs, without outliers.
+  // Each token has its norm and its signs, without outliers.
   const Index token_bytes = codec.bytes() / codec.group();
   std::vector<Codes> all;
   for (Index i = 0; i < codec.group(); ++i) {

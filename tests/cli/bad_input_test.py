@@ -76,7 +76,8 @@ class BadInput(Folder):
         return re.sub(r"there are [0-9.]+ [KMGT]iB", "there are SOME GiB", text)
 
     def block(self, title, done):
-        """What a row's commands print, as it stands in messages.txt; once if all print the same."""
+        """The text that a row's commands print, as messages.txt records it; once if all print the
+        same."""
         texts = {}
         for (command, *arguments), code, text in done:
             words = self.without_places(" ".join(map(str, arguments)))
@@ -118,7 +119,7 @@ class BadInput(Folder):
         self.compare(name, blocks)
 
     def compare(self, name, blocks):
-        """What is printed against messages.txt, or into it."""
+        """Compares the printed text with messages.txt, or writes it there."""
         recorded = recorded_messages()
         if UPDATE in os.environ:
             recorded[name] = blocks
@@ -267,7 +268,8 @@ class BadInput(Folder):
         self.each("caches", check)
 
     def test_runs(self):
-        """What commands print that go well, or half: no refusals, so their exit codes differ."""
+        """The messages of commands that succeed, or half: no refusals, so their exit codes
+        differ."""
         small = self.sweep()
         other = self.sweep(name="other", seeds=[1, 5])
         rows = self.sweep(name="rows", output={"rows": True})
@@ -359,7 +361,7 @@ class BadInput(Folder):
             self.assertIn("standard output", done.stderr)
 
     def test_the_good_inputs_of_these_tests_are_good(self):
-        """What the rows are a change of passes: no row is refused for another reason."""
+        """The inputs that the rows change pass unchanged: no row is refused for another reason."""
         config = self.sweep(algorithms=[WINDOW])
         done = kvbench("validate", "--config", config)
         self.assertEqual(done.returncode, DONE, done.stderr)

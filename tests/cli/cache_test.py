@@ -234,7 +234,7 @@ class Caches(Folder):
         whole, _ = self.run_named("whole", algorithms)
         for shard in (1, 2):
             self.run_named(f"s{shard}", algorithms, "--shard", f"{shard}/2")
-        (self.folder / "mine.h5").unlink()  # its heads stand in the journals
+        (self.folder / "mine.h5").unlink()  # its heads are in the journals
         done = kvbench("merge", self.folder / "s1", self.folder / "s2", "--out",
                        self.folder / "joined/results.json")
         self.assertEqual(done.returncode, DONE, done.stderr)

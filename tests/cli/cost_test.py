@@ -37,7 +37,7 @@ class Cost(Folder):
         return strict_json(done.stdout)
 
     def ratio(self, config):
-        """What plan says over what run takes."""
+        """The quotient of the seconds that plan predicts and those that run takes."""
         said = self.plan(config)["cost"]["seconds"]
         start = time.monotonic()
         done = kvbench("run", "--config", config, "--out", self.folder / "timed", "--fresh",

@@ -67,7 +67,8 @@ def _link(dump, name, file):
 
 
 def _virtual(dump, name, shape, dtype, file):
-    """Of the dataset of that name in a file; "." is this one."""
+    """Makes the dataset `name` of `dump` a virtual one of the same name in `file`; "." is this
+    file."""
     import h5py
     del dump[name]
     layout = h5py.VirtualLayout(tuple(shape), dtype)

@@ -43,7 +43,7 @@ def entries_of(algorithm):
 
 
 def by_cell(results):
-    """What a results file says of each cell and each setting, in no order."""
+    """The content of a results file by cell and by setting, in no order."""
     cells = {cell["id"]: json.dumps({name: value for name, value in cell.items()
                                      if name not in ("timing", "repro")})
              for cell in results["cells"]}
@@ -69,7 +69,7 @@ class Determinism(Folder):
 
     @staticmethod
     def write_cache(path):
-        """Of all heads of rope.h5, for `given`."""
+        """Writes a cache of all heads of rope.h5, for `given`."""
         with h5py.File(path, "w") as cache:
             cache.attrs.update({"format": "kvbench-cache", "format_version": 1, "method": "mine"})
             for layer in range(2):

@@ -123,7 +123,7 @@ class FailingPlace(Folder):
         (self.out / "journal.jsonl").chmod(0o400)
         self.assert_refused(self.run_it(config), "journal.jsonl", "Permission denied", "--out")
 
-    # What goes away or changes in mid-run
+    # Places that go away or change in mid-run
 
     def interrupted(self, config, change):
         """Starts a run, calls `change` when some cells are done; returns exit code and printed."""
@@ -151,7 +151,7 @@ class FailingPlace(Folder):
         dump, config = self.long_sweep()
         expected = self.expected(config)
         code, printed = self.interrupted(config, dump.unlink)
-        # What is open stays whole on a local file system.
+        # An open file stays whole on a local file system.
         self.assertEqual(code, DONE, printed)
         self.assertEqual(deterministic(self.results()), expected)
         before = (self.out / "journal.jsonl").read_bytes()

@@ -93,7 +93,7 @@ class InputFiles(Folder):
             done = kvbench("run", "--config", config, "--out", out, "--no-lock")
         self.assert_refused(done, "another kvbench run is writing")
 
-    # What is there and is another kind of file is not replaced.
+    # A file of another kind is not replaced.
 
     def test_nothing_is_written_over_a_file_of_another_kind(self):
         self.run_sweep()
@@ -192,7 +192,8 @@ class InputFiles(Folder):
             self.assert_refused(kvbench(*command), "twice.json", word)
 
     def test_members_of_results_that_are_of_another_type_do_not_end_a_command(self):
-        """What a command asks for beside the cells: whether they are all, and names of dumps."""
+        """The members that a command reads besides the cells: whether they are all, and names of
+        dumps."""
         results = self.run_sweep()
         bounds = self.folder / "bounds.json"
         bounds.write_text(json.dumps({"schema_version": 1, "bounds": [

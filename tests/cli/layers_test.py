@@ -165,7 +165,7 @@ class Layers(Folder):
             except subprocess.TimeoutExpired:
                 process.send_signal(choose.choice([signal.SIGKILL, signal.SIGTERM]))
                 process.wait()
-            # A record of a layer stands behind all of its cells.
+            # A record of a layer comes after all of its cells.
             path = self.folder / "killed/journal.jsonl"
             seen = set()
             for line in path.read_bytes().split(b"\n")[1:-1] if path.exists() else []:

@@ -1,4 +1,5 @@
-"""What other programs read: check's JUnit and Markdown, bounds that check suggests, run --print."""
+"""The outputs that other programs read: check's JUnit and Markdown, bounds that check suggests, run
+--print."""
 
 import json
 import statistics

@@ -153,7 +153,7 @@ class Run(Folder):
         for name in (*self.folder.resolve().parts[1:-1], socket.gethostname(), "node"):
             self.assertNotIn(f"/{name}/", text)
             self.assertNotIn(f'"{name}"', text)
-        # What shards and merges write is as anonymous as they are.
+        # The files that shards and merges write are as anonymous as they are.
         done = kvbench("merge", self.folder / "out", "--out", outside / "all.json")
         self.assertEqual(done.returncode, DONE, done.stderr)
         self.assertEqual(strict_json((outside / "all.json").read_text())["provenance"][0]["host"], "")

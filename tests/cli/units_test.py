@@ -19,7 +19,7 @@ class Units(Folder):
         cls.synth("windowed.h5", "--tokens", 96, "--d", 8, "--layers", 2, "--sliding-window", 16, "--seed", 5)
 
     def run_both(self, algorithms, *options, **more):
-        """What the run says, and its results."""
+        """The finished run, and its results."""
         config = self.sweep(algorithms, dumps=[str(self.made / "windowed.h5"), str(self.made / "tiny.h5")],
                             **more)
         done = kvbench("run", "--config", config, "--out", self.folder / "out", *options)

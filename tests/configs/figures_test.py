@@ -15,7 +15,8 @@ SWEEPS = sorted(FIGURES.glob("*.json"))
 # Every one of these has at least one sweep.
 PAPERS = ("subgen", "clustergen", "balancekv", "keyformer")
 
-# Of sweeps over numbers of tokens, for a dump that has fewer than the shipped one.
+# Options that shorten sweeps over numbers of tokens, for a dump that has fewer than the shipped
+# one.
 SHORTER = dict.fromkeys(("scaling", "bytes_per_token"), ("--set", "/select/tokens=[256, 512]"))
 
 

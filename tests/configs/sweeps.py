@@ -1,4 +1,4 @@
-"""What tests of shipped sweeps share: the program, and plans of sweep files."""
+"""Helpers that tests of shipped sweeps share: the program, and plans of sweep files."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-// What an algorithm reports of a cell under `derived` has a definition, and what has a definition
-// is reported at some point.
+// Every number that an algorithm reports of a cell under `derived` has a definition, and every
+// defined one is reported at some point.
 #include <doctest/doctest.h>
 
 #include <map>

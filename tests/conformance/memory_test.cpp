@@ -38,7 +38,7 @@ Recount recount(const Sketch& sketch, const Conformance& row, const Params& para
     if (each.feature) ++out.values;  // its key follows from the seed
     if (each.token < 0) continue;
     tokens.insert(each.token);
-    // What weighs nothing may be there for its key alone, a value of its own for its value.
+    // A row that weighs nothing may be there for its key alone, a value of its own for its value.
     const bool weighs = each.w_num != 0.0 || each.w_den != 0.0;
     const bool is_counted = each.counts_as_token || (each.keeps_key && weighs);
     out.tokens += is_counted ? each.copies : 0;

@@ -42,7 +42,7 @@ using Bookkeeping = std::function<Index(const Sketch&, const Params&, int heads_
 struct Conformance {
   std::string id;
   std::vector<Point> points;
-  // Of a row by hand: values of the general points in place of those that suit most algorithms.
+  // Values of the general points in place of those that suit most algorithms; given by hand.
   Given general_values;
   // Parameters that must give exact attention on a stream of these tokens.
   std::function<std::vector<Given>(Index tokens)> exact_points;
@@ -62,9 +62,10 @@ std::vector<Conformance> ranked_rows();
 std::vector<Conformance> fitted_rows();
 std::vector<Conformance> reading_rows();
 
-// What follows from the parameter table alone: required parameters at small values, every word of
-// every choice, both values of every flag, every exclusive alternative; exact where a budget covers
-// the stream or T = 0; words (auto, oracle) resolved to the number of that name in `derived`.
+// The points that follow from the parameter table alone: required parameters at small values, every
+// word of every choice, both values of every flag, every exclusive alternative; exact where a
+// budget covers the stream or T = 0; words (auto, oracle) resolved to the number of that name in
+// `derived`.
 Conformance general_row(const AlgorithmDescription& algorithm);
 
 // Registry entry and conformance row together; the points are those by hand and the general ones.

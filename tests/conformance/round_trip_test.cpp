@@ -1,4 +1,5 @@
-// 8. What an algorithm keeps, written to a cache file and replayed from it, is the same cell.
+// 8. The rows that an algorithm keeps, written to a cache file and replayed from it, are the same
+// cell.
 #include <doctest/doctest.h>
 #include <unistd.h>
 

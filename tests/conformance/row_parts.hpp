@@ -1,5 +1,5 @@
-// What rows of the conformance table are made of: values, numbers of tokens, which ones must be
-// kept, what is stored besides.
+// Parts of the rows of the conformance table: values, numbers of tokens, which ones must be kept,
+// what is stored besides.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,8 @@ inline Count rolling(Index budget) {
   };
 }
 
-// Of the prompt at most `budget`; decode tokens come on top.
+// The count of a method that keeps at most `budget` tokens of the prompt; decode tokens come on
+// top.
 inline Count compressed(Index budget) {
   return [budget](const StreamShape& shape, Index prompt, Index row) {
     const Index seen = std::min(prompt - std::min(shape.first_visible(prompt), prompt), budget);

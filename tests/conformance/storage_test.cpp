@@ -1,5 +1,6 @@
-// 9. What an algorithm keeps goes through a codec: every one that says it can runs with any storage
-// that fits, and one that says that it only appends never drops a token after the prompt.
+// 9. Kept vectors go through a codec: every algorithm that declares that it can runs with any
+// storage that fits, and one that declares that it only appends never drops a token after the
+// prompt.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -91,7 +92,7 @@ TEST_CASE("an algorithm that keeps values of its own making says so") {
     const AlgorithmDescription& algorithm = *subject.algorithm;
     for (const Point& point : subject.row->points) {
       const Params params = params_for(algorithm, point.given);
-      // What keeps all makes values for one answer alone.
+      // An algorithm that keeps all makes values for one answer alone.
       if (algorithm.never_evicts(params) || algorithm.not_stored(params)) continue;
       if (!cases.runs(subject, point.given, params, owned->stream.shape, 40)) continue;
       CAPTURE(describe(subject.row->id, point.given));

@@ -24,7 +24,7 @@ TEST_CASE("angles in [0, 2 pi] to 4e-16 of themselves") {
   std::mt19937_64 rng(5);
   std::normal_distribution<double> normal;
   for (int i = 0; i < 200000; ++i) {
-    // Of sizes far apart too.
+    // Some pairs have sizes far apart.
     const double x = normal(rng) * std::ldexp(1.0, i % 7 == 0 ? i % 60 : 0);
     const double y = normal(rng);
     const long double turn = y < 0 ? 2 * std::numbers::pi_v<long double> : 0;

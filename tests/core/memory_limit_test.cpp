@@ -17,7 +17,7 @@ namespace memory_limit_test {
 
 namespace fs = std::filesystem;
 
-// A folder that stands for /.
+// A folder that replaces /.
 class System {
  public:
   System() {

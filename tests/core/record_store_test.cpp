@@ -1,4 +1,4 @@
-// What is kept of millions of records: places by hash, and bytes in a file without a name.
+// The store of millions of records: places by hash, and bytes in a file without a name.
 #include "system/record_store.hpp"
 
 #include <doctest/doctest.h>

@@ -10,8 +10,8 @@
 namespace kvbench::test {
 namespace host_machine_test {
 
-// What the concepts of cuda/machine.hpp refuse: an operation that is missing or of another type, a
-// body that cannot be copied to a device.
+// Types that the concepts of cuda/machine.hpp refuse: an operation that is missing or of another
+// type, a body that cannot be copied to a device.
 struct SameBlock : HostBlock {};
 struct NoWaitForFetches : HostBlock {
   void fetched() = delete;

@@ -33,7 +33,7 @@ std::pair<haddr_t, hsize_t> stored_bytes(hid_t file, const std::string& path, hs
   return {address, size};
 }
 
-// Writes `now` in every place of the file where `was` stands, of the same size; how many there are.
+// Writes `now` in every place of the file that has `was`, of the same size; how many there are.
 int replace_bytes(const std::string& path, std::string_view was, std::string_view now) {
   std::string bytes;
   {

@@ -68,7 +68,7 @@ long peak_mib(__rusage_who of) {
   return used.ru_maxrss / 1024;
 }
 
-// Of merge, which reads all.
+// The errors of merge, which reads all.
 std::vector<std::string> errors_of_reading(const std::string& path) {
   return errors_of([&] {
     const RowsReader reader(path, kColumns);

@@ -42,7 +42,7 @@ void replace_by_chunks(hid_t file, const std::string& name, const std::vector<hs
                                         H5P_DEFAULT, properties.get(), H5P_DEFAULT));
 }
 
-// What this process holds in memory.
+// Bytes that this process holds in memory.
 std::uint64_t resident_bytes() {
   std::uint64_t all = 0, resident = 0;
   std::ifstream("/proc/self/statm") >> all >> resident;

@@ -1,4 +1,5 @@
-// What a layer may have beyond q, k, v and their scale: read, refused, and part of the fingerprint.
+// Members that a layer may have beyond q, k, v and their scale: read, refused, and part of the
+// fingerprint.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -128,7 +129,7 @@ TEST_CASE("a file of format 1 with a member of format 2 is refused with the reme
   });
   refused("causal", [](hid_t f) { set_attribute(f, kLayer, "causal", std::int64_t{1}); });
   refused("value_in_key", [](hid_t f) { replace_v_by_key_columns(f, 2); });
-  // What is measured besides may stand in either.
+  // Quantities that are measured besides may be in either.
   CHECK(errors_with(
             folder,
             [](hid_t f) {

@@ -1,4 +1,5 @@
-// What would lead out of a dump is refused by name and never followed; so is what is not a file.
+// Links that would lead out of a dump are refused by name and never followed; so is a path that is
+// not a file.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/file.h>

@@ -57,7 +57,8 @@ TEST_CASE("a pass is read with the stream of each KV head of a layer that has it
   CHECK(stream.repeat_queries[0](6, 2) == 0.0);
   CHECK(stream.repeat_keys(5, 3) == -2.5);
   CHECK(dump.read_stream("text", 3, 0)->stream.repeat_keys(5, 3) == 0.0);
-  // Of fewer tokens than were repeated as well: what cannot use it says so.
+  // The pass is also read with fewer tokens than were repeated: an algorithm that cannot use it
+  // reports that.
   CHECK(dump.read_stream("text", 3, 1, 3)->stream.repeat_keys.rows == 7);
   CHECK(dump.read_stream("text", 1, 1)->stream.shape.repeat == nullptr);
 }

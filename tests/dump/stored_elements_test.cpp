@@ -77,8 +77,8 @@ std::vector<double> part_of(const std::vector<double>& values, const Sizes& size
   return part;
 }
 
-// What reading the dump's keys says, where they were written with filters and chunks are put in
-// place of the two that there are.
+// The messages of reading the dump's keys, where they were written with filters and chunks are put
+// in place of the two that there are.
 std::vector<std::string> said_of_keys(const std::string& path, const std::vector<Set>& filters,
                                       const std::vector<std::byte>& chunk) {
   write_small_dump(path);

@@ -1,4 +1,4 @@
-"""What the dump format cannot hold is refused by name, and nothing is left behind."""
+"""Models that the dump format cannot hold are refused by name, and nothing is left behind."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ PROMPT, PART, FIRST = 50, 20, 4
 
 
 def readings(ids: np.ndarray, tokenizer, parts) -> list[list[int]]:
-    """What the model read for each part, as the test expects it."""
+    """The tokens that the model read for each part, as the test expects them."""
     out = []
     for place, (first, end, _) in enumerate(parts):
         request = tokenizer("\n\nRepeat the previous context exactly.")["input_ids"]

@@ -86,7 +86,7 @@ MODELS = {
               "initializer_range": 0.3},
     "mpt": {"vocab_size": VOCABULARY, "d_model": 96, "n_layers": 2, "n_heads": 12,
             "max_seq_len": 256, "expansion_ratio": 2, "initializer_range": 0.3},
-    # What cannot be heard.
+    # Models that cannot be captured.
     "falcon": {**SMALL, "alibi": True},
     "gptj": {**GPT2, "rotary_dim": 4},
     "codegen": {**GPT2, "rotary_dim": 4},

@@ -21,7 +21,7 @@ from format.dump_file import Fault
 from exported import SOURCE, Folder
 
 DATA = SOURCE / "data"
-# What a program may use of transformers anywhere: its documented front doors.
+# Names that a program may use of transformers anywhere: its documented front doors.
 PUBLIC = {"AutoConfig", "AutoModelForCausalLM", "AutoTokenizer", "PretrainedConfig"}
 # Names of the insides: parts of modules, entries of configurations, arguments of attention.
 INSIDE = ("layer_idx", "o_proj", "c_proj", "out_proj", "kv_a_layernorm", "kv_b_proj", "kv_lora_rank",

@@ -1,5 +1,5 @@
-// A journal found in an output folder: refused with its place, or resumed. What is resumed lies
-// where it was found, and what a run adds is there at the next opening.
+// A journal found in an output folder: refused with its place, or resumed. A resumed journal is at
+// the place where it was found, and the records that a run adds are there at the next opening.
 #include <cstddef>
 #include <cstdint>
 #include <fstream>

@@ -1,4 +1,4 @@
-// What a fuzz target demands beyond not crashing.
+// Demands of a fuzz target beyond not crashing.
 #pragma once
 
 #include <cstdio>

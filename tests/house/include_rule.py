@@ -57,7 +57,7 @@ def _own(root, path, name, table):
             return None
         return "cuda may include system, numerics, core and kernels/kernels.hpp"
     target = name.split("/")[0]
-    # A header that the build writes stands as <name>.in or <stem>.cmake.
+    # A header that the build writes is listed as <name>.in or <stem>.cmake.
     written = root / "lib" / name
     if not any(each.is_file() for each in (written, written.with_name(written.name + ".in"),
                                            written.with_suffix(".cmake"))):

@@ -1,5 +1,5 @@
-"""What README.md says of the program, asked of the program, and scripts that explain themselves.
-Usage: readme_test.py KVBENCH"""
+"""Statements of README.md about the program, asked of the program, and scripts that explain
+themselves. Usage: readme_test.py KVBENCH"""
 
 import json
 import os

@@ -272,7 +272,7 @@ class Files(Importer):
 
 
 class Members(Importer):
-    """What dumps of format 2 add, and what may stand in either format."""
+    """Members that dumps of format 2 add, and members that may be in either format."""
 
     def attention(self, arrays, sinks=None, slopes=None, causal=True, chunk=0):
         """The model's outputs by the format's own words, query by query."""

@@ -59,7 +59,7 @@ class MakeNeedle(unittest.TestCase):
                 make_needle.made(parts(), tokens, 0.5, decode)
 
     def test_outputs_have_the_whole_name(self):
-        """Of depths 0.25 and 0.5 as well: a dot does not begin an ending."""
+        """Names with depths 0.25 and 0.5 work as well: a dot does not begin an ending."""
         made = [path for depth in ("0.25", "0.5") for path in make_needle.outputs(Path(f"n/at-{depth}"))]
         self.assertEqual([str(path) for path in made],
                          ["n/at-0.25.npy", "n/at-0.25.json", "n/at-0.5.npy", "n/at-0.5.json"])

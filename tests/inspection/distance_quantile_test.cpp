@@ -35,7 +35,7 @@ TEST_CASE("fewer than two rows have distance 0") {
 }
 
 TEST_CASE("many rows: only floor(m n / 128) are sampled") {
-  // Points on a line at 0, except the sampled rows, which stand at their sample number.
+  // Points on a line at 0, except the sampled rows, which are at their sample number.
   constexpr Index kRows = 300;
   std::vector<double> x(kRows, 1e6);
   for (Index m = 0; m < 128; ++m)

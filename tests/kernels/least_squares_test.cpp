@@ -155,8 +155,7 @@ TEST_CASE("the largest eigenvalue of Gram matrices, whatever their scale") {
 }
 
 TEST_CASE("the largest eigenvalue of Gram matrices of columns that repeat") {
-  // m columns r times each: r times the eigenvalue of the m. What is left of the others is
-  // rounding.
+  // m columns r times each: r times the eigenvalue of the m. The rest of the others is rounding.
   for (const Index m : {1, 2, 5}) {
     for (const double scale : {1e-100, 1.0, 1e100}) {
       CAPTURE(m);

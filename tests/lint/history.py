@@ -1,4 +1,5 @@
-"""What git knows of a checkout: commits since a rule began, and the files that a change touches."""
+"""Facts that git has of a checkout: commits since a rule began, and the files that a change
+touches."""
 
 import os
 import subprocess

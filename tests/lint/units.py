@@ -39,7 +39,7 @@ def unit_of_header(root: Path, build: Path, header: str, known: set[Path]) -> Pa
 
 
 def units_of_change(root: Path, build: Path, files: list[str]) -> tuple[list[Path], list[str]]:
-    """What to look at for these files, and C++ files that no unit of the build shows."""
+    """The units to look at for these files, and C++ files that no unit of the build shows."""
     known = known_units(build)
     units: set[Path] = set()
     unseen: list[str] = []

@@ -1,6 +1,6 @@
-"""What the model says over a compressed cache is what it should say: nothing else for `exact`, the
-same as with transformers' own sliding window for `window`, and the same whether the model answers
-with a mask or kvbench itself does. Each comparison is red with a wrong mask."""
+"""The model's output over a compressed cache is the expected one: unchanged for `exact`, the same
+as with transformers' own sliding window for `window`, and the same whether the model answers with a
+mask or kvbench itself does. Each comparison is red with a wrong mask."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from loop.loop_settings import obstacle
 # Rounding in float32 of two layers' logits; a wrong token moves them by more than 0.01.
 ROUNDING, WRONG = 1e-4, 1e-2
 ENDS = {"sinks": 4, "recent": 8}
-# What a mask can say.
+# Algorithms whose rows a mask can express.
 WEIGHTED = [
     ("window", {"budget": 24}), ("dilated_window", {"budget": 16, "dilation": 2}),
     ("streaming_llm", {"budget": 24, "sinks": 4}), ("key_attention", {"budget": 24}),

@@ -1,4 +1,4 @@
-"""What rows of a cache file stand for when decoded rows read them, in worked cases: two query heads,
+"""The meaning of a cache file's rows when decoded rows read them, in worked cases: two query heads,
 a prompt of 4 tokens, 3 decoded rows."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What llama.cpp answers over its own quantised caches, of a GGUF model, by PyPI's cyllama, and what the closed loop answers once
-it rounds as llama.cpp does.
+"""The answers of llama.cpp over its own quantised caches, for a GGUF model, by PyPI's cyllama, and
+those of the closed loop once it rounds as llama.cpp does.
 
 llama.cpp reads a prompt over the cache that it fills; to have the prompt read exactly, as closed_loop.py reads it, the state of a
 float32 cache is quantised by gguf's Python code, block for block, and put into a quantised cache."""
@@ -24,8 +24,9 @@ PIECE = 128
 
 
 def order_of_channels(architecture: str, head_dim: int) -> np.ndarray:
-    """Where each of llama.cpp's key channels lies in a head of transformers' keys. Of a Llama, whose GGUF has the two channels
-    of a rotation side by side, blocks of 32 have other channels here and there."""
+    """Where each of llama.cpp's key channels lies in a head of transformers' keys. In the GGUF of a
+    Llama the two channels of a rotation are side by side, so blocks of 32 have other channels here
+    and there."""
     halves = np.arange(head_dim).reshape(2, -1)
     return (halves.T if architecture == "llama" else halves).ravel()
 

@@ -158,7 +158,7 @@ TEST_CASE("per-row values are the members of the distributions, query head by qu
     }
   }
   CHECK(compared_values >= 6 * rows.size());
-  // [G][R]: the last row of head 0 is the one that stands alone in the record.
+  // [G][R]: the last row of head 0 is the one with a number of its own in the record.
   CHECK(row_values["epsilon_spectral"][2] ==
         *compared.result.metrics["errors.epsilon_spectral.last"]);
 }

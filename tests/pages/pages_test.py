@@ -1,6 +1,6 @@
 """Every command that a page or a --help shows runs. The blocks of a page are one session: ```sh is bash,
-```python is Python, ```jsonc is a sweep or bounds file, which is then checked. What is stood in for, and
-by which test it is run for real, stands in sandbox.py."""
+```python is Python, ```jsonc is a sweep or bounds file, which is then checked. The commands that
+are replaced, and the test that runs each for real, are listed in sandbox.py."""
 
 import json
 import re

@@ -1,6 +1,6 @@
 """A folder that looks like the repository to a page's commands, with what they read already there.
 
-What is not as a reader has it, and why:
+The differences from a reader's checkout, with reasons:
 * kvbench run and plan take the first 384 tokens of a dump, but of one that a page makes itself, and for an axis of
   tokens 192 and 384: whole sweeps are run by tests/configs and tests/check.
 * ./bootstrap.sh only looks whether it has the verb, and scripts beside the tests do nothing: they install packages,
@@ -112,7 +112,7 @@ def make(folder):
         path.chmod(0o755)
 
 
-# What commands read, by the names that pages use.
+# Files that commands read, by the names that pages use.
 READ = """
 kvbench run --config configs/quick.json --quiet
 for i in 1 2 3; do

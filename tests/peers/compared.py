@@ -1,5 +1,6 @@
-"""What kvbench keeps beside what kvpress keeps: the program's record of a sweep, the press's tokens
-through data/kvpress_caches.py, and exact attention over given tokens, in numpy alone."""
+"""The tokens that kvbench keeps next to those that kvpress keeps: the program's record of a sweep,
+the press's tokens through data/kvpress_caches.py, and exact attention over given tokens, in numpy
+alone."""
 
 from __future__ import annotations
 

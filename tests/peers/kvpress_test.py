@@ -1,6 +1,7 @@
-"""What kvpress's own classes keep of the shipped dump's prompts, token by token, beside kvbench's
-algorithms: the sets of tokens are equal, kvpress's tokens replayed by `given` have the record of our
-own algorithm, and the program's errors are those of kvpress's tokens, computed in numpy alone."""
+"""The tokens that kvpress's own classes keep of the shipped dump's prompts, compared with those of
+kvbench's algorithms: the sets of tokens are equal, kvpress's tokens replayed by `given` have the
+record of our own algorithm, and the program's errors are those of kvpress's tokens, computed in
+numpy alone."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Kvpress(Folder):
                                            for name, values in expected.items()}, f"{layer}/{head}")
 
     def tokens_of(self, label: str, layer: int, head: int) -> set[int]:
-        """What the program wrote of a label's one setting."""
+        """The tokens in the cache file that the program wrote for a label's one setting."""
         path, = (self.folder / "results/caches").glob(f"{label}-*.h5")
         return kept_tokens(path, layer, head)
 

@@ -1,5 +1,6 @@
-"""What kvpress's MergingPress and CAMPress leave of the shipped dump's values beside merge_cosine and
-cam. MergingPress computes in float32 whatever it is given; CAMPress in the precision of its input."""
+"""The values that kvpress's MergingPress and CAMPress leave of the shipped dump, compared with
+those of merge_cosine and cam. MergingPress computes in float32 whatever it is given; CAMPress in
+the precision of its input."""
 
 from __future__ import annotations
 

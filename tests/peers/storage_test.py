@@ -232,7 +232,7 @@ class Micro(unittest.TestCase):
         b = gguf.quants.dequantize(theirs, kind).astype(np.float64)
         np.testing.assert_array_equal(a[~ties], b[~ties])
         self.assertFalse((a[ties] == b[ties]).all())
-        # What is read from our bytes is what we read.
+        # The numbers that gguf reads from our bytes are those that we read.
         np.testing.assert_array_equal(gguf.quants.dequantize(ours, kind).astype(np.float64), a)
 
     def test_mxfp4_has_ggmls_scale_but_just_below_powers_of_two(self):
@@ -362,7 +362,7 @@ class Hqq(unittest.TestCase):
                     np.testing.assert_allclose(read, theirs, rtol=1e-5, atol=1e-5)
 
     def share(self, bits: int, group: int) -> float:
-        """Of vectors with equal codes and zeros."""
+        """The share of vectors with equal codes and zeros."""
         x = all_vectors()[::101]
         count = 64 // group
         ours = encoded("hqq", x, bits=bits, group=group, scales="fp32")

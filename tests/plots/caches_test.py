@@ -272,7 +272,7 @@ class Bad(Made):
 
 
 class Cells(Made):
-    """What balancekv's rows say of its trees."""
+    """The trees that balancekv's rows describe."""
 
     def test_cells_are_told_by_the_weights_of_one_sum(self):
         path = self.write(

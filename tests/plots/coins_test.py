@@ -15,7 +15,8 @@ except ImportError as error:
 
 from tables import ROOT, by, table
 
-# Of configs/figures/balancekv_walk.json: 256 first tokens are kept, the rest of the prompt is halved.
+# Numbers of configs/figures/balancekv_walk.json: 256 first tokens are kept, the rest of the prompt
+# is halved.
 SINKS, PROMPT, EVERY = 256, 1792, 4
 
 

@@ -47,7 +47,8 @@ class DamagedInspection(unittest.TestCase):
         cls.file = cls.folder / "damaged.json"
 
     def drawn(self, figure, content):
-        """What becomes of the figure; both of a command's ends are right, and a traceback is not."""
+        """The outcome of drawing the figure; both of a command's ends are right, and a traceback is
+        not."""
         self.file.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
         code, said = called(figure, "--inspection", self.file, "--out", self.folder / "figures",
                             "--png-only", "--dpi", 30)
@@ -137,7 +138,7 @@ class DamagedInspection(unittest.TestCase):
 
 class DamagedBaseline(unittest.TestCase):
     def test_random_changes_of_a_baseline(self):
-        """Of load_cells(), and of `kvbench check`, whose bounds name it."""
+        """Both load_cells() and `kvbench check`, whose bounds name the baseline, survive them."""
         with tempfile.TemporaryDirectory() as made:
             folder = Path(made)
             sweep = {"schema_version": 1, "name": "small", "dumps": [str(ROOT / "data/clusterable.h5")],

@@ -1,5 +1,5 @@
-"""What a whole model loses of its evidence, beside a count from the cache files of the same run.
-Usage: evidence_test.py KVBENCH. Exits 77 where a Python package is missing."""
+"""The evidence that a whole model loses, compared with a count from the cache files of the same
+run. Usage: evidence_test.py KVBENCH. Exits 77 where a Python package is missing."""
 
 import json
 import subprocess

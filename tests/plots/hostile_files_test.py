@@ -198,8 +198,9 @@ class Json(Hostile):
                 self.assertIn(words, done.stderr)
 
     def peak(self, *arguments):
-        """Of a kvplot of its own: exit code, stderr, and the most memory that it held, in MiB; not of its
-        resources used, which include what this process holds when it starts it."""
+        """The result of a kvplot in a process of its own: exit code, stderr, and the most memory
+        that it held, in MiB; not of its resources used, which include what this process holds when
+        it starts it."""
         run = ("import runpy, sys\ntry:\n    runpy.run_module('kvplot', run_name='__main__', alter_sys=True)\n"
                "finally:\n    print(open('/proc/self/status').read())")
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

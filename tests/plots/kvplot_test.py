@@ -346,7 +346,7 @@ class KvplotTest(unittest.TestCase):
             self.assertEqual(said.count("\n"), 1)
 
     def refused(self, *arguments):
-        """What is said of a command line that ends with 2."""
+        """The message for a command line that ends with 2."""
         with contextlib.redirect_stderr(io.StringIO()) as said:
             try:
                 code = main([str(word) for word in arguments])

@@ -1,4 +1,5 @@
-"""What figures compute themselves is held against worked cases. Usage: made_figures_test.py KVBENCH
+"""Numbers that figures compute themselves are compared with worked cases. Usage:
+made_figures_test.py KVBENCH
 
 Exits 77 where a Python package is missing.
 """

@@ -27,7 +27,7 @@ def cell(algorithm, params, error, fraction, layer=0, kv_head=0, seed=None, stat
 
 
 def traffic(fraction, exact=1000.0):
-    """What a row reads, as a part of `exact` bytes."""
+    """The traffic of a row, as a part of `exact` bytes."""
     return {"bytes_read": {"mean": fraction * exact, "max": fraction * exact}, "fraction": fraction}
 
 

@@ -1,4 +1,5 @@
-"""What a person does with the report, done in a headless chromium: search, click, hover, keys, download.
+"""Actions of a person on the report, done in a headless chromium: search, click, hover, keys,
+download.
 
 Usage: report_browser_test.py KVBENCH. Exits 77, with the reason, where a machine lacks chromium, chromium-driver or
 python3-selenium, no D3 (Debian: node-d3) or a Python package is missing.

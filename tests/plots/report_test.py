@@ -1,7 +1,7 @@
 """kvplot report: the page as a file: well-formed, self-contained, escaped, complete.
 
-What a person does with it is in report_browser_test.py. Usage: report_test.py KVBENCH. Exits 77 where a
-Python package or D3 is missing.
+The actions of a person on it are in report_browser_test.py. Usage: report_test.py KVBENCH. Exits 77
+where a Python package or D3 is missing.
 """
 
 import base64
@@ -131,7 +131,7 @@ def report(*arguments, out):
 
 
 def refused(test, *arguments):
-    """What the command says when it refuses."""
+    """The message of the command when it refuses."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         test.assertEqual(main(["report", *map(str, arguments)]), 2)

@@ -1,5 +1,5 @@
-"""What the figures over several texts compute, on cells that follow known laws. Exits 77 where a
-Python package is missing."""
+"""Numbers that the figures over several texts compute, on cells that follow known laws. Exits 77
+where a Python package is missing."""
 
 import json
 import math

@@ -290,7 +290,7 @@ class Steps(InAFolder):
 
 
 class Afterwards(InAFolder):
-    """What the program and kvplot make of results with methods that they do not know."""
+    """The program and kvplot read results with methods that they do not know."""
 
     def setUp(self):
         super().setUp()

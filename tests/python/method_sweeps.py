@@ -1,4 +1,4 @@
-"""What the tests of methods in sweeps share."""
+"""Helpers that the tests of methods in sweeps share."""
 
 import subprocess
 import tempfile

@@ -13,7 +13,7 @@ from streams import stream, without
 
 @kb.method
 class LastTokens:
-    """What `streaming_llm` keeps of a prompt, but nothing of it leaves."""
+    """The tokens of a prompt that `streaming_llm` keeps, except that none of them leaves."""
 
     budget: int = 16
     sinks: int = 0

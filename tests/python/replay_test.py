@@ -250,7 +250,7 @@ class Arrays(unittest.TestCase):
         self.assertEqual([each() for each in kept], [None] * 3)
 
     def test_python_keeps_no_copy_afterwards(self):
-        """Of arrays that are not float64 already."""
+        """Arrays that are not float64 already are copied for the call alone."""
         q, k, v = (each.astype(np.float32) for each in stream(n=1024, d=64))
         kb.replay(q, k, v, "exact")
         tracemalloc.start()
@@ -300,7 +300,7 @@ class Refused(unittest.TestCase):
                 (("rope",), (q, k, v, "exact"), {"rope": ([1.0] * 9, "half")}),
                 (("tokens",), (q, k, v, "exact"), {"tokens": 9}),
                 (("is not a value",), (q, k, v, "h2o"), {"budget": object()}),
-                # What cannot run on this stream, and what overflows:
+                # Algorithms that cannot run on this stream, and numbers that overflow:
                 (("snapkv", "quer"), (q[:, 200:], k, v, "snapkv"), {"budget": 64}),
                 (("exact",), (q * 1e160, k * 1e160, v, "exact"), {})):
             with self.subTest(words=words):

@@ -1,4 +1,4 @@
-"""What the tests of the Python package replay."""
+"""Inputs that the tests of the Python package replay."""
 
 import os
 from pathlib import Path

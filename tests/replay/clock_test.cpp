@@ -210,7 +210,7 @@ TEST_CASE("told to stop, a replay ends inside a cell, and nobody takes that for 
     CHECK(last_row == 50);
     CHECK(reported == 0);
   }
-  // A flag that nobody is told to heed stops nothing.
+  // A flag that no replay was given stops nothing.
   run();
   CHECK(last_row == 399);
   CHECK(reported == 1);

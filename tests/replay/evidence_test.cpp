@@ -1,4 +1,4 @@
-// What a cell holds of the evidence, against a direct count and against softmaxes written out.
+// The evidence that a cell holds, against a direct count and against softmaxes written out.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -39,7 +39,7 @@ bool is_in(const Evidence& evidence, Index token) {
   return false;
 }
 
-// Of a sketch of tokens with weights, by their definitions.
+// The numbers of a sketch of tokens with weights, by their definitions.
 struct Naive {
   double held = 0.0;
   double exact = 0.0;
@@ -126,7 +126,7 @@ TEST_CASE(
       CHECK(result.evidence->mass_exact == doctest::Approx(naive.exact).epsilon(1e-12));
       CHECK(result.evidence->mass_approximate.value() ==
             doctest::Approx(naive.approximate).epsilon(1e-12));
-      // Another span of tokens would be told apart.
+      // Another span of tokens would give another number.
       const Evidence other{{{2, 4}, {21, 21}, {30, 33}}, {25, 31, 39}};
       const Naive wrong = naive_evidence(owned->stream, other, sketch_at);
       CHECK(std::fabs(wrong.exact - naive.exact) > 1e-6);

@@ -1,4 +1,4 @@
-// What replay hands out of a cell's answers.
+// Outputs of a cell's answers that replay hands out.
 #include <doctest/doctest.h>
 
 #include <algorithm>

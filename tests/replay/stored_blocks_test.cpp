@@ -231,7 +231,7 @@ TEST_CASE("evidence of a stored cache weighs what decoded keys weigh, and asks w
   }
 }
 
-// What a cell answers, as outputs less errors.
+// Records the answers of a cell, as outputs less errors.
 class AnswerWatch final : public ReplayWatch {
  public:
   void kept(Index, bool, const Sketch&) override {}

@@ -84,7 +84,7 @@ class NaiveTensor {
   std::map<Index, Vector> decoded_;
 };
 
-// Of query head g at row `row` and a key that stands where token j does; -1: nowhere.
+// The logit of query head g at row `row` and a key in the place of token j; -1: in no place.
 double logit(const Stream& stream, int g, Index row, const Vector& key, Index j) {
   const StreamShape& shape = stream.shape;
   double x = shape.scale * std::inner_product(key.begin(), key.end(), stream.query(g, row), 0.0);

@@ -305,7 +305,7 @@ TEST_CASE_FIXTURE(Output, "a dump that changed under its name is refused, one th
                        doctest::Contains("has changed since"), InputError);
   CHECK(read_text(path) == text);
   CHECK_NOTHROW(Journal(out, with_dump("/moved", plan.dumps[0].fingerprint), Json(), {}));
-  // Remembered while another dump stands in the folder.
+  // The state is kept while the folder has another dump.
   CHECK_NOTHROW(Journal(out, with_dump("/third", "third"), Json(), {}));
   CHECK_THROWS_AS(Journal(out, with_dump("/moved", "new"), Json(), {}), InputError);
   CHECK_NOTHROW(Journal(out, with_dump("/moved", plan.dumps[0].fingerprint), Json(), {}));

@@ -97,7 +97,7 @@ TEST_CASE("an interval of numbers that cannot be negative has the same width on 
   REQUIRE(with_zero);
   CHECK(with_zero->low > 0.0);
   CHECK(std::isfinite(with_zero->high));
-  // What rounding leaves below 0 has no logarithm.
+  // A value that rounding leaves below 0 has no logarithm.
   const auto signed_values = positive_mean_interval({-1e-17, 2e-17, 1e-17, 0.0}, groups);
   CHECK(signed_values->low == mean_interval({-1e-17, 2e-17, 1e-17, 0.0}, groups)->low);
   CHECK(!positive_mean_interval({1.0, 2.0, 3.0, NAN}, groups));

@@ -377,7 +377,7 @@ TEST_CASE("twenty thousand seeds are summarised as few are") {
 }
 
 TEST_CASE("seeds are taken in the order of their texts, as the file always was") {
-  // Of these numbers the last bits depend on it.
+  // The last bits of these numbers depend on it.
   const auto deviation = [](const std::vector<std::pair<Json, double>>& cells) {
     Summary summary;
     for (const auto& [seed, error] : cells) summary.add(made_record(0, 0, seed, error));

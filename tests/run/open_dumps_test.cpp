@@ -70,7 +70,7 @@ TEST_CASE("rows of heads that no dump has are noted") {
   REQUIRE(found.size() == 1);
   CHECK(found[0].find("kept.h5: rows of 3 of 4 KV heads") != std::string::npos);
   CHECK(found[0].find("sequence 0, layer 0, KV head 2") != std::string::npos);
-  // Of another dump no cell is run, for that reason.
+  // No cell of another dump is run, for that reason.
   CHECK(notes({{"0", 0, 2}}, "0123456789abcdef0123456789abcdef").empty());
 }
 

@@ -15,7 +15,7 @@ namespace replay_stream_test {
 
 using nlohmann::json;
 
-// What differs between two runs of a cell.
+// A record without the members that differ between two runs of a cell.
 Json without_times(Json record) {
   record.erase("timing");
   record.erase("repro");

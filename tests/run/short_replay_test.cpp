@@ -36,7 +36,7 @@ TEST_CASE("prompt, queries and rows are cut in proportion") {
   CHECK(half.shape.first_query == 30);
   CHECK(half.prompt == 40);
   CHECK(half.rows == range(40, 50));
-  // Of four rows at the end there is one at a quarter of the length, the last.
+  // One of four rows at the end is there at a quarter of the length, the last.
   CHECK(short_replay(tokens(100), 80, range(96, 100), 25).rows == std::vector<Index>{24});
 }
 

@@ -10,10 +10,10 @@ import unittest
 from program import BAD_INPUT, DONE, Folder, kvbench
 from schemas import algorithms, choices, faults, validator
 
-# What the program's tables say, in its messages.
+# Messages that follow from the program's tables.
 TABLE_FAULT = re.compile(r"must be .*, is |unknown|missing|exclude each other|none of|given twice|"
                          r"empty axis|takes a value|belongs to|says nothing")
-# What no schema says: the values that an axis form computes.
+# Faults that no schema finds: the values that an axis form computes.
 COMPUTED = re.compile(r"/(range|pow2|logspace): ")
 OTHERS = re.compile(r"describes the same cells")
 

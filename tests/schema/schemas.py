@@ -11,7 +11,7 @@ NAMES = ("sweep", "results", "bounds")
 
 
 def printed(name):
-    """What `kvbench schema NAME` prints."""
+    """The output of `kvbench schema NAME`."""
     done = kvbench("schema", name)
     assert (done.returncode, done.stderr) == (DONE, ""), done.stderr
     return done.stdout
@@ -27,7 +27,7 @@ def without_comments(text):
 
 
 def faults(validator, document):
-    """What a schema has against a document, a line each; empty if it is valid."""
+    """The faults that a schema finds in a document, a line each; empty if it is valid."""
     return [f"/{'/'.join(map(str, error.absolute_path))}: {error.message[:300]}"
             for error in validator.iter_errors(document)]
 

@@ -103,7 +103,8 @@ class Pages(Built):
                                  for path in (SOURCE / "plots/gallery").rglob("*.png")})
 
     def test_tables_and_lists_are_such(self):
-        """Of every page: as many rows as its Markdown has, and no mark of either left over in a paragraph."""
+        """Every page has as many rows as its Markdown has, and no mark of either left over in a
+        paragraph."""
         for name in read(self.out):
             source = SOURCE / re.sub(r"index\.html$", "README.html", name).replace(".html", ".md")
             if not source.is_file():

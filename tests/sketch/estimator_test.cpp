@@ -210,7 +210,7 @@ TEST_CASE("a rule for answers, worked: too small a denominator, and channels wit
   CHECK(none.empty_denominator);
   CHECK(none.answer == std::vector<double>{0, 0});
   CHECK(none.numerator == std::vector<double>{5, 2});
-  // What is answered 0 is clamped like every answer.
+  // An answer of 0 is clamped like every answer.
   const Answer inside = ruled({.least_denominator = 0.375, .low = {1, -1}, .high = {4, 3}});
   CHECK(inside.empty_denominator);
   CHECK(inside.answer == std::vector<double>{1, 0});

@@ -59,7 +59,7 @@ TEST_CASE("sums run over the tokens of the sketch that the row sees, others coun
       expected.log += row.w_den > 0 ? row.w_den * std::log(row.w_den) * x : 0.0;
       expected.kept += row.keeps_value ? x : 0.0;
     }
-    // What lies outside is never read.
+    // The numbers outside are never read.
     std::vector<double> seen = e;
     for (Index j = 0; j < kTokens; ++j) {
       if (j < first || j >= last) seen[static_cast<std::size_t>(j)] = std::nan("");

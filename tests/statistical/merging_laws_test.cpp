@@ -31,7 +31,7 @@ double value_at(const Stream& stream, const char* draw, Index place, std::uint32
                            : sketch.own_values[static_cast<std::size_t>(row.own_value)][0];
 }
 
-// Of bernoulli's values over seeds, against `expected`.
+// The p-value of the mean of bernoulli's values over seeds, against `expected`.
 double mean_p(const Stream& stream, Index place, double expected, std::int64_t runs) {
   std::vector<double> values;
   for (std::int64_t run = 0; run < runs; ++run) {

@@ -133,7 +133,7 @@ TEST_CASE("performer: both sums are unbiased, and one kernel value has the textb
   const double variance = std::expm1(spread(owned->stream)) / 64;
   const Sums one = sums(owned->stream, 1, "iid", 64, 0.0, seed_count(kRuns));
   alarm.check(mean_p(one.off, variance));
-  // Of 48 features, as if they were 64.
+  // A planted bug: 48 features, as if they were 64.
   const Sums fewer = sums(owned->stream, 1, "iid", 48, 0.0, kRuns);
   CHECK(mean_p(fewer.off, variance) < alarm_level());
 }

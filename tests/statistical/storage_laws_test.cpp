@@ -168,7 +168,8 @@ std::vector<std::int64_t> angle_counts(int level, std::int64_t blocks) {
   return counts;
 }
 
-// Of the codes of a level: the density sin(2 psi)^power between the middles of points.
+// The probabilities of the codes of a level: the density sin(2 psi)^power between the middles of
+// points.
 std::vector<double> angle_law(int power, const Vector& points) {
   const auto density = [&](Real psi) { return std::pow(std::sin(2 * psi), Real(power)); };
   const Real end = std::numbers::pi_v<Real> / 2;

@@ -152,7 +152,7 @@ TEST_CASE("I22: with replacement, counts are multinomial") {
 TEST_CASE("I22: halving by signs throws fair coins for all but the first of a block") {
   HonestAlarm alarm("I22 halving by signs");
   const auto owned = make_stream({.tokens = 102, .d = 2, .dv = 2, .seed = 5});
-  // Of 101 tokens the first has sign +1: it stays only where fewer than 50 of the 100 others have
+  // The first of 101 tokens has sign +1: it stays only where fewer than 50 of the 100 others have
   // -1, and then it is the first to be taken.
   double fewer = 0.0;
   for (std::int64_t k = 0; k < 50; ++k) {

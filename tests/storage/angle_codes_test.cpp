@@ -35,7 +35,7 @@ Codes found(int level, const Pairs& pairs) {
   return together;
 }
 
-// What decides, pair by pair.
+// The codes by the definition, pair by pair.
 Codes canonical(int level, const Pairs& pairs) {
   Codes out;
   for (const auto& [x, y] : pairs) out.push_back(angle_code(level, x, y));

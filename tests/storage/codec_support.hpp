@@ -35,7 +35,7 @@ MadeCodec made(const std::string& id, const Given& given, Index width, Numbers n
 Bytes encoded(const Codec& codec, Index width, const Numbers& numbers);
 Numbers decoded(const Codec& codec, Index width, const Bytes& bytes);
 
-// What comes back of `numbers`, of which the codec is made.
+// The decoded numbers of `numbers`, from which the codec is made.
 Numbers round_trip(const std::string& id, const Given& given, Index width, const Numbers& numbers,
                    CacheTensor tensor = CacheTensor::kKeys);
 

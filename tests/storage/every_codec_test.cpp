@@ -1,4 +1,4 @@
-// What must hold for every codec of the registry. One without a row below is tried with its
+// Promises that every codec of the registry keeps. One without a row below is tried with its
 // defaults and promises nothing more than all do.
 #include <doctest/doctest.h>
 

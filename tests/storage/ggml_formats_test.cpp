@@ -63,7 +63,7 @@ TEST_CASE("q4_0: the largest number has code 0, its negative one level less") {
   CHECK(of.at(3) == 0x8f);
   CHECK(of.at(4) == 0x88);
   CHECK(of.back == block({{0, 8}, {1, -7}, {16, 1}}));
-  // Of two numbers of one size the first.
+  // The first of two numbers of one size decides.
   CHECK(encoded_block("q4_0", block({{3, -8}, {4, 8}})).half_at(0) == 1.0);
 }
 

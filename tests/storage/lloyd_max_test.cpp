@@ -15,7 +15,7 @@ namespace lloyd_max_test {
 using Real = long double;
 using Points = std::vector<double>;
 
-// Of a density on (-end, end): its mass and its first moment below x.
+// Integrals of a density on (-end, end): its mass and its first moment below x.
 struct Integrals {
   Real end;
   std::function<Real(Real)> mass;
@@ -28,7 +28,7 @@ Integrals normal_integrals() {
           [](Real x) { return -std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi_v<Real>); }};
 }
 
-// Of a coordinate of a unit vector in four dimensions, the half circle.
+// The integrals of a coordinate of a unit vector in four dimensions, the half circle.
 Integrals half_circle_integrals() {
   return {1, [](Real t) { return (t * std::sqrt(1 - t * t) + std::asin(t)) / 2; },
           [](Real t) { return -std::pow(1 - t * t, Real{1.5}) / 3; }};

@@ -30,7 +30,7 @@ SOURCE = Path(os.environ["KVBENCH_SOURCE"])
 LEAST_SHARE = 0.9
 OFF = 1 / 6
 
-# Of normal numbers, by bits: Max, Quantizing for minimum distortion, 1960.
+# The distortion of normal numbers, by bits: Max, Quantizing for minimum distortion, 1960.
 DISTORTION = {1: 0.3634, 2: 0.1175, 3: 0.03454, 4: 0.009497}
 
 

@@ -117,7 +117,7 @@ double squared_error(const Numbers& a, const Numbers& b) {
   return sum;
 }
 
-// What a test asks of every form.
+// Forms that every test tries.
 const std::vector<Given> kForms = {form("mse", 1),
                                    form("mse", 4),
                                    form("prod", 1),

@@ -1,4 +1,4 @@
-// What a sketch of BalanceKV holds, told apart by its rows.
+// The rows of a sketch of BalanceKV by their kinds.
 #pragma once
 
 #include <algorithm>

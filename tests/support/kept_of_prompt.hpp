@@ -1,4 +1,4 @@
-// What a method keeps of the prompt.
+// The tokens of the prompt that a method keeps.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What every implementation of the kernel table promises, one row per kernel.
+// Promises that every implementation of the kernel table keeps, one row per kernel.
 #pragma once
 
 #include <vector>

@@ -30,7 +30,7 @@ struct LayerOfStreams {
     }
   }
 
-  // What each stream keeps of the prompt at the first decoded row.
+  // The tokens of the prompt that each stream keeps at the first decoded row.
   std::vector<std::vector<Index>> kept(const std::string& id, Index prompt,
                                        const Given& given) const {
     std::vector<std::vector<Index>> out;

@@ -1,5 +1,5 @@
 """A JSON document with something changed: a leaf replaced, a member removed, an array emptied or
-doubled, or bytes of its text. What readers of files promise of such is theirs to say."""
+doubled, or bytes of its text. The readers' tests state what they promise for such files."""
 
 import json
 import random

@@ -17,7 +17,7 @@ Real naive_logit(const Stream& stream, int g, Index row, Index j);
 Real naive_own_logit(const Stream& stream, int g, Index row, const std::vector<double>& key,
                      Index j = -1);
 
-// Of a feature with that key, without the sketch's shift.
+// The logit of a feature with that key, without the sketch's shift.
 Real naive_feature_logit(const Stream& stream, int g, Index row, const std::vector<double>& key);
 
 // That of token j with its key turned by `turn` positions of the stream's RoPE.
@@ -45,7 +45,7 @@ struct NaiveRow {
 };
 NaiveRow naive_row(const Stream& stream, int g, Index row);
 
-// What a sketch answers to a query, with its two sums under the shift `exact.max`.
+// A sketch's answer to a query, with its two sums under the shift `exact.max`.
 struct NaiveAnswer {
   std::vector<Real> numerator;  // [dv] sum w_num exp(x - max) v
   Real numerator_mass = 0;      // sum w_num exp(x - max)

@@ -13,7 +13,7 @@ struct NaiveMoments {
   std::vector<Real> covariance;  // [d * d], divisor: rows
 };
 
-// Of the stream's queries of head g, rows [first, last), as they are.
+// The moments of the stream's queries of head g, rows [first, last), without rotation back.
 NaiveMoments naive_moments(const Stream& stream, int g, Index first, Index last);
 
 struct NaiveExpected {

@@ -130,7 +130,7 @@ struct Columns {
     const std::vector<double>& of = values[path];
     report.numbers[path] = of.empty() ? std::nullopt : std::optional<double>(mean(of));
   }
-  // Of the values of `of`, under another name.
+  // Writes the root mean square of the values of `of`, under another name.
   void write_rms(const std::string& path, const std::string& of, NaiveReport& report) {
     Real squares = 0;
     for (const double v : values[of]) squares += static_cast<Real>(v) * static_cast<Real>(v);

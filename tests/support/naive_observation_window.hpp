@@ -29,8 +29,8 @@ std::vector<Real> naive_pooled(const std::vector<Real>& scores, const NaiveObser
 // The scores of every variant, pooled.
 std::vector<Real> naive_observed(const Stream& stream, Index prompt, const NaiveObservation& rule);
 
-// What is kept at the end of the prompt when the `selected` best of `pooled` are kept beside the
-// window.
+// The tokens that are kept at the end of the prompt when the `selected` best of `pooled` are kept
+// besides the window.
 std::vector<Index> naive_observation_kept(const Stream& stream, Index prompt, Index window,
                                           const std::vector<Real>& pooled, Index selected);
 

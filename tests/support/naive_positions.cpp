@@ -26,7 +26,7 @@ std::vector<Real> naive_cache_logits(const Stream& stream, int g, Index row,
   for (Index slot = 0; slot <= last_slot; ++slot) {
     const Index token = kept[static_cast<std::size_t>(slot)];
     const double* key = stream.keys.row(token);
-    // The query stands at `row` and in slot h - 1: slot s is position row - (h - 1) + s.
+    // The query is at `row` and in slot h - 1: slot s is position row - (h - 1) + s.
     const Index position = row - last_slot + slot;
     const std::vector<Real> turned = naive_rotated(
         *stream.shape.rope, std::vector<Real>(key, key + stream.shape.d), position - token);

@@ -12,7 +12,7 @@ namespace kvbench::test {
 std::vector<Real> naive_rotated(const Rope& rope, const std::vector<Real>& vector, Real positions);
 
 // Final logits of query (g, row) against kept tokens, ascending, as a cache of h slots sees them:
-// key j is turned from position j to the place that its slot has when the query stands in slot
+// key j is turned from position j to the place that its slot has when the query is in slot
 // h - 1.
 std::vector<Real> naive_cache_logits(const Stream& stream, int g, Index row,
                                      const std::vector<Index>& kept);

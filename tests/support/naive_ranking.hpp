@@ -11,7 +11,7 @@
 
 namespace kvbench::test {
 
-// Of tokens with these scores, the `count` best in the order of the list; of equal scores the
+// The `count` best of tokens with these scores, in the order of the list; of equal scores the
 // earlier one.
 std::vector<Index> naive_best(const std::vector<Index>& tokens, const std::vector<Real>& scores,
                               Index count);

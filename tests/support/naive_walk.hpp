@@ -38,8 +38,9 @@ WalkKernel balance_kernel(const Stream& stream, const std::vector<Index>& tokens
 
 enum class Side { kSmaller, kRandom, kExactHalf };
 
-// What SoftmaxBalance keeps, ascending. `coin(token, which)`: uniform number 0 of a token decides
-// its sign, number 1 of the first token the side, number 2 the order in which others fill up.
+// The tokens that SoftmaxBalance keeps, ascending. `coin(token, which)`: uniform number 0 of a
+// token decides its sign, number 1 of the first token the side, number 2 the order in which others
+// fill up.
 struct NaiveHalf {
   std::vector<Index> kept;
   NaiveWalk walk;

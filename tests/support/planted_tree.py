@@ -9,7 +9,7 @@ BUILT = re.compile(r"build.*|results|\.git|\.venv.*")
 
 
 def run(*command, expected=0, **options):
-    """What the command prints; AssertionError for another exit status."""
+    """The output of the command; AssertionError for another exit status."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
                           check=False, **options)
     if done.returncode != expected:

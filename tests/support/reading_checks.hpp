@@ -31,7 +31,7 @@ inline void check_answers(const std::string& id, const Stream& stream, Index pro
   }
 }
 
-// What query head g reads, by token: weights that count alike in both sums, each token once.
+// The weights that query head g reads, by token; they are equal in both sums, each token once.
 inline std::map<Index, double> weights_for(const Sketch& sketch, int g) {
   std::map<Index, double> weights;
   for (const SketchRow& row : sketch.rows()) {

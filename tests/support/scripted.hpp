@@ -9,7 +9,7 @@
 
 namespace kvbench::test {
 
-// What was called, in order: "extend 0 3", "finish_prompt", "prepare 3", "answered 3".
+// The calls, in order: "extend 0 3", "finish_prompt", "prepare 3", "answered 3".
 using CallLog = std::vector<std::string>;
 
 // `script(row, sketch)` sets the sketch when token `row` was fed (for decode rows; at the end of

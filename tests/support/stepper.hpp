@@ -45,8 +45,8 @@ class Stepper {
   Index row_;
 };
 
-// What an algorithm decides for a layer or a model, from the streams of `scope`, or `stream` alone;
-// nothing of one that decides for a KV head.
+// The decision of an algorithm for a layer or a model, from the streams of `scope`, or `stream`
+// alone; empty for one that decides for a KV head.
 SharedResults decided(const AlgorithmDescription& algorithm, const Params& params,
                       std::uint32_t seed, const Stream& stream, Index prompt,
                       const std::vector<const Stream*>& scope = {});

@@ -9,7 +9,7 @@ namespace budget_notes_test {
 
 using Notes = std::vector<std::string>;
 
-// Of two layers of 100 tokens, and one of 300.
+// The notes for two layers of 100 tokens, and one of 300.
 Notes notes_of(const std::string& algorithms) {
   const SweepFolder folder;
   const std::string text =

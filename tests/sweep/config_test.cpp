@@ -153,7 +153,7 @@ TEST_CASE("entries that cannot meet may describe the same point") {
 
 TEST_CASE(
     "an entry is refused if and only if it meets an earlier one that was not, the first of them") {
-  // Of each entry its budgets, none for exact, and its layers, none for all.
+  // An entry has its budgets, none for exact, and its layers, none for all.
   struct Drawn {
     std::vector<int> budgets, layers;
   };

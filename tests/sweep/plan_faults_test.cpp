@@ -1,4 +1,4 @@
-// What is wrong with a sweep only once its dumps are known, and the place that each message names.
+// Faults of a sweep that show only once its dumps are known, and the place that each message names.
 // The messages themselves are in tests/cli/bad_inputs/messages.txt.
 #include <doctest/doctest.h>
 
@@ -12,7 +12,7 @@ struct Case {
   std::vector<std::string> places;
 };
 
-// What messages begin with: the file and the JSON pointer.
+// The beginnings of messages: the file and the JSON pointer.
 std::vector<std::string> places(std::vector<std::string> messages) {
   for (std::string& message : messages) {
     const std::size_t pointer = message.find(": /");

@@ -224,7 +224,7 @@ TEST_CASE("groups that where leaves empty are not in the plan") {
   CHECK(plan.cells[0].group == 0);
 }
 
-// Of real algorithms, since only they say what they hold.
+// A plan of real algorithms, since only they report how much they hold.
 Plan real_plan(const SweepFolder& folder, const std::string& text, const PlannedDump& dump) {
   return make_plan(parse_sweep(text, folder.file("quick.json"), {}, all_algorithms()), {dump});
 }

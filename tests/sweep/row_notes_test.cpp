@@ -9,7 +9,7 @@ namespace row_notes_test {
 
 using Notes = std::vector<std::string>;
 
-// Of a dump of 100 tokens with that many queries, of which the last 30 are decoded.
+// The notes for a dump of 100 tokens with that many queries, of which the last 30 are decoded.
 Notes notes_of(const std::string& rows, Index query_rows = 0, bool causal = true) {
   const SweepFolder folder;
   PlannedDump dump = planned_dump("a", 100, {0, 1}, 2, query_rows);

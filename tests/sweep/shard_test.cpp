@@ -18,7 +18,7 @@ Plan plan_of_layers(const SweepFolder& folder, int layers, int kv_heads = 1) {
                    {planned_dump("a", 100, list, kv_heads)});
 }
 
-// Of layers with one KV head each.
+// Shards of layers with one KV head each.
 std::vector<int> dealt(const Plan& plan, const std::vector<double>& cost, int count) {
   PerHead<double> of_heads;
   for (const double one : cost) of_heads.push_back({one});

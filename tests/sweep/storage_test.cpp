@@ -205,8 +205,7 @@ TEST_CASE("a memory is solved with the bytes of the storage") {
 }
 
 TEST_CASE("a memory is solved for the largest budget, where more tokens take fewer bytes too") {
-  // Of 100 tokens 96 are the prompt's. kivi writes 32 tokens together,
-  // so that memory falls with each group that the prompt fills.
+  // The prompt has 96 of 100 tokens.
   constexpr Index kPrompt = 96;
   constexpr Index kDecoded = 4;
   StreamShape shape;
@@ -248,7 +247,7 @@ TEST_CASE("a memory is solved for the largest budget, where more tokens take few
     not_first += tokens > first ? 1 : 0;
   }
   CHECK(not_first > 2);
-  // Of less than any budget takes the least is told of, which is reached.
+  // The message for a memory below that of every budget names the least one, which is reached.
   Params nothing;
   nothing.set("budget", MemoryBudget{1e-6});
   const auto refused = solve_stored_memory(algorithm, nothing, storage.get(), shape, kPrompt, 2);

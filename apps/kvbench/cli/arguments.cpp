@@ -16,7 +16,7 @@
 namespace kvbench {
 namespace {
 
-// Null if there is none.
+// The command of that name; null if there is none.
 CLI::App* command_named(CLI::App& app, const std::string& name) {
   for (CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (each->get_name() == name) return each;

@@ -6,7 +6,7 @@
 
 namespace kvbench {
 
-// For ComputeDevice (compute_device.hpp); a cell's id depends on the device.
+// Adds the option of ComputeDevice (compute_device.hpp); a cell's id depends on the device.
 inline void add_device_option(CLI::App& command, std::string& device) {
   command.add_option("--device", device, "cpu, cuda, or auto: cuda where it works, else cpu")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))

@@ -49,7 +49,7 @@ Examples:
 constexpr double kMostTrialSeconds = 2.0;
 constexpr double kLeastTrialSeconds = 1.0;
 
-// The sweep on a dump that is described: the null device stands for its file, which nothing opens.
+// The sweep on a dump that is described: the null device replaces its file, which nothing opens.
 SweepOptions on_described_dump(SweepOptions sweep, const std::string& shape) {
   if (!sweep.dumps.empty()) throw InputError("--shape: --dump is given as well; give one of them");
   if (sweep.config.empty()) {

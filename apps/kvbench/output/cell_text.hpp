@@ -14,11 +14,11 @@ std::string text_of(const Json& value);
 // "budget=256 recent=16".
 std::string params_text(const Json& params);
 
-// Parameters of settings that stand below each other: what is the same in each says nothing.
+// Parameters of settings that are listed below each other: equal ones are left out.
 class VaryingParams {
  public:
   void add(const Json& params);
-  // Those of `params`, which was added, that not all that were added share.
+  // The entries of `params`, which was added, that not all added ones share.
   Json of(const Json& params) const;
 
  private:

@@ -35,7 +35,7 @@ const Parameter* memory_parameter(const AlgorithmDescription& algorithm) {
   return found == algorithm.parameters.end() ? nullptr : &*found;
 }
 
-// None where parameters and sizes do not decide it.
+// The kept sizes; nullopt where parameters and sizes do not decide them.
 std::optional<Kept> kept_at(const AlgorithmDescription& algorithm, const Size& size) {
   Params params;
   const Parameter* const given = memory_parameter(algorithm);

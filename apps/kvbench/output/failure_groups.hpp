@@ -21,7 +21,7 @@ class FailureGroups {
  public:
   // `index`: what the first one of a cause is found by.
   void add(const std::string& reason, std::size_t index, std::size_t count = 1);
-  // In the order in which the causes came.
+  // The groups in the order in which their causes came.
   std::vector<FailureGroup> all() const;
 
  private:

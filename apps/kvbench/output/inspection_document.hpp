@@ -14,7 +14,7 @@ Json inspection_document(const DumpInfo& info, const std::string& fingerprint,
                          const InspectionOptions& options);
 Json sequence_document(const SequenceInfo& sequence);
 
-// The layout of a layer. Its keys query_heads, kv_heads, tokens, query_rows, d, dv and dtype stand
+// The layout of a layer. Its keys query_heads, kv_heads, tokens, query_rows, d, dv and dtype are
 // for nothing else in the document.
 Json layer_document(const LayerInfo& layer);
 Json head_document(int kv_head, const StreamShape& shape, const StreamInspection& inspection);

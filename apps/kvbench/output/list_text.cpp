@@ -158,7 +158,7 @@ void print_algorithms_markdown() {
   }
 }
 
-// By name: what each algorithm that has it makes of it.
+// The parameters by name, each with its form in every algorithm that has it.
 std::map<std::string, Json> parameters_by_name() {
   std::map<std::string, Json> out;
   for (const AlgorithmDescription& algorithm : all_algorithms()) {
@@ -246,7 +246,7 @@ void print_derived() {
   }
 }
 
-// In a cell of a table a bar would end it.
+// Escapes bars, which would end a cell of a table.
 std::string in_markdown(const std::string& text) {
   std::string out;
   for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);

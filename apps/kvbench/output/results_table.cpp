@@ -31,7 +31,7 @@ struct Method {
   VaryingParams params;
   std::vector<Setting> settings;
   std::vector<const Setting*> at;  // by memory; null: none
-  const Setting* shown = nullptr;  // whose details stand beside
+  const Setting* shown = nullptr;  // whose details are shown next to it
   bool is_above = false;           // every setting takes more than the memories
 };
 

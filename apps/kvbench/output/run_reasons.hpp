@@ -11,7 +11,7 @@ namespace kvbench {
 void log_failures(const Plan& plan, const Journal& journal);
 // Why nothing was computed, with --quiet as well.
 void log_skips(const Plan& plan, const ShardSelection& selection);
-// Those that no failed cell explains.
+// Logs the layer records that failed though no cell did.
 void log_layer_failures(const Plan& plan, const Journal& journal);
 
 }  // namespace kvbench

@@ -18,7 +18,7 @@ struct Column {
 
 class Table {
  public:
-  // `gap`: what stands between columns; `indent`: before each line.
+  // `gap`: the text between columns; `indent`: before each line.
   explicit Table(std::vector<Column> columns, std::string gap = "  ", std::string indent = "");
 
   // One text per column.

@@ -95,7 +95,7 @@ std::vector<std::string> wrap_words(std::string_view text, std::size_t columns) 
       if (space != std::string_view::npos && space > 0) {
         end = space;
         next = space + 1;
-      } else {  // a character wider than the line stands alone all the same
+      } else {  // a character wider than the line has a line of its own
         if (end == 0) end = first_character(text).bytes;
         next = end;
       }

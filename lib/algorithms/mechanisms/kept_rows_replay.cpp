@@ -64,7 +64,7 @@ void KeptRowsReplay::extend(Index first, Index last) {
   }
 }
 
-// At decode row `row`: tokens before its first visible one go.
+// Removes the tokens before the first one that decode row `row` sees.
 void KeptRowsReplay::leave_window(Index row) {
   const Index first = shape_.first_visible(row);
   for (; left_ < by_token_.size(); ++left_) {
@@ -77,7 +77,7 @@ void KeptRowsReplay::leave_window(Index row) {
   }
 }
 
-// At decode row `now`.
+// Adds row number `r` of the kept rows at decode row `now`.
 void KeptRowsReplay::add(std::int32_t r, Index now) {
   const auto at = static_cast<std::size_t>(r);
   const KeptRow& kept = kept_.rows[at];

@@ -26,8 +26,9 @@ void for_each_cosine(const std::vector<double>& a, const std::vector<double>& b,
 // Bytes that this takes: both, keys as a kernel lays them out, and some rows of products.
 double cosines_bytes(Index rows, Index columns, Index d);
 
-// For each of `tokens` in order the first of `among` whose key has the largest cosine with its own:
-// `visit(token, place in among, cosine)`. A key shorter than 1e-6 counts as that long.
+// Calls `visit(token, place in among, cosine)` for each of `tokens` in order, with the first of
+// `among` whose key has the largest cosine with its own. A key shorter than 1e-6 counts as that
+// long.
 void for_each_nearest(
     const Stream& stream, const std::vector<std::int32_t>& tokens,
     const std::vector<std::int32_t>& among,

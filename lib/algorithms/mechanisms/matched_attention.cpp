@@ -94,7 +94,7 @@ AlignedDoubles column_squares(const Design<Fill>& design) {
   return squares;
 }
 
-// By X X^T where there are fewer rows than columns.
+// Solves by X X^T, for fewer rows than columns.
 template <class Fill>
 void solve_dual(const Design<Fill>& design, ConstMatrix y, double shift, MutableMatrix out) {
   const Index n = design.rows;

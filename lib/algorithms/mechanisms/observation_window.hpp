@@ -51,7 +51,7 @@ struct WindowScores {
 // Pools with stride 1 and an odd kernel: `max` ignores what lies outside, `avg` counts it as zero.
 std::vector<double> pooled(const std::vector<double>& scores, Index kernel, Pool pool);
 
-// Those scores of the middle's tokens, combined over the group and pooled, in the order of
+// The scores of the middle's tokens in `sums`, combined over the group and pooled, in the order of
 // `p.order`.
 std::vector<double> observed_scores(const ObservationParameters& p, const ScoreSums& sums,
                                     PromptRange middle);

@@ -1,4 +1,4 @@
-// Where kept tokens stand when they are attended to.
+// Positions of kept tokens when they are attended to.
 #pragma once
 
 #include <optional>

@@ -15,8 +15,8 @@ namespace kvbench {
 // The description of such a method: `&methods::<id>::describe`.
 using Describe = AlgorithmDescription (*)();
 
-// Those that may be named: each keeps at most `budget` plain tokens of one KV head's prompt, and
-// decides once.
+// The methods that may be named: each keeps at most `budget` plain tokens of one KV head's prompt,
+// and decides once.
 const Choices<Describe>& selecting_methods();
 
 // One of them with its own defaults, this budget, and, unless they are 0, these first and last

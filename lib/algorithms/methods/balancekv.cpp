@@ -187,7 +187,8 @@ struct FirstReductions {
   auto operator<=>(const FirstReductions&) const = default;
 };
 
-// None if nothing is reduced, or if they would take more memory than they are worth.
+// The first reductions; nullopt if nothing is reduced, or if they would take more memory than they
+// are worth.
 std::optional<FirstReductions> first_reductions(const Parameters& p, const StreamShape& shape,
                                                 Index prompt) {
   const FirstReductions first{p.r,

@@ -201,7 +201,7 @@ class D2o final : public AttentionEvictor {
     for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += factor * x[k];
   }
 
-  // Where the row's own vectors are; copies of its token's if it had none.
+  // The slot of the row's own vectors; copies of its token's if it had none.
   std::size_t own_vectors(Index place) {
     std::int32_t& slot = slots_[static_cast<std::size_t>(place)];
     if (slot < 0) {

@@ -203,7 +203,7 @@ class MagicPig final : public Algorithm {
     return p_.centre == Centre::kBoth ? less_mean(asked) : std::vector<double>(asked, asked + d_);
   }
 
-  // By query head: the tokens of the middle that collide often enough. Codes are read once.
+  // The tokens of the middle that collide often enough, by query head. Codes are read once.
   std::vector<std::vector<Index>> collided(const RowLogits& row) const {
     std::vector<std::vector<std::uint32_t>> codes;
     for (int g = 0; g < row.heads_per_kv; ++g) codes.push_back(codes_of(hashed_query(row.row, g)));
@@ -240,7 +240,7 @@ class MagicPig final : public Algorithm {
     return hits;
   }
 
-  // That at least `least` tables agree, at this cosine of the angle.
+  // The probability that at least `least` tables agree, at this cosine of the angle.
   double probability(double cosine) const {
     const double agree =
         std::pow(1.0 - std::acos(cosine) / std::numbers::pi, static_cast<double>(p_.bits));

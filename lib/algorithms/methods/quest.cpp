@@ -6,7 +6,7 @@
 //   bound of page p for query q        U_p = sum_c max(q_c lo_pc, q_c hi_pc) -> bounds_of()
 //   token budget                       -> budget; page size -> page
 //   evaluation/quest_attention.py      -> semantics evaluation: at least 3 pages; the page that the
-//                                         row stands in has no privilege and may be left out
+//                                         row is in has no privilege and may be left out
 //   the CUDA path                      -> semantics kernel: that page is always among them
 // Departures: pages are ranked without the logits' scale, which no ranking depends on. The release
 // leaves layers 0 and 1 exact: here a sweep selects the layers (`where`). `share` group adds U over

@@ -59,7 +59,8 @@ struct FirstRound {
   auto operator<=>(const FirstRound&) const = default;
 };
 
-// None if they would take more memory than they are worth: then each cell walks without.
+// The first round; nullopt if it would take more memory than it is worth: then each cell walks
+// without.
 std::optional<FirstRound> first_round(const Parameters& p, const StreamShape& shape, Index prompt) {
   const PromptRange middle =
       compressed_prompt(shape, prompt, p.sinks.of(prompt), p.recent.of(prompt)).middle;

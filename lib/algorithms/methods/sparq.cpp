@@ -87,7 +87,7 @@ class SparQ final : public Algorithm {
     return best_tokens(sizes, 0, p_.rank);
   }
 
-  // By query head: logits of tokens [0, row] from the chosen channels of the query alone.
+  // Logits of tokens [0, row] from the chosen channels of the query alone, by query head.
   std::vector<std::vector<double>> approximate(Index row,
                                                const std::vector<Index>& channels) const {
     const StreamShape& shape = stream_.shape;
@@ -154,7 +154,7 @@ class SparQ final : public Algorithm {
     return chosen / all;
   }
 
-  // Gives the mean value (1 - alpha) / alpha of what the chosen tokens weigh together. It stands at
+  // Gives the mean value (1 - alpha) / alpha of what the chosen tokens weigh together. It is at
   // the logit of the largest of them, so that its weight stays finite.
   void add_mean_value(const RowLogits& row, int g, const std::vector<Index>& best, double alpha) {
     SketchRow mean;

@@ -155,7 +155,7 @@ class Bin {
     components_.push_back(std::move(component));
   }
 
-  // From the Gaussian kernel to the exponential one.
+  // The factor from the Gaussian kernel to the exponential one.
   double ratio(std::size_t j, std::size_t pivot) const {
     const double exponent = 0.5 * (squares_[j] - squares_[pivot]);
     if (!(exponent <= kLargestExponent)) {

@@ -22,7 +22,7 @@ THEOREMS = (
 STREAM = ["dump", "sequence", "layer", "kv_head"]
 ASKED = "derived.promised_epsilon_spectral"
 SURE = 0.99
-LARGEST = 1e6  # promises beyond it stand at the edge
+LARGEST = 1e6  # promises beyond it are drawn at the edge
 
 
 def fits(results: Results) -> bool:

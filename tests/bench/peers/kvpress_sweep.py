@@ -61,7 +61,7 @@ class Rows:
             attn_mask=mask, scale=self.scale)
 
     def records(self, keys, values):
-        """Of every KV head."""
+        """The records of every KV head."""
         wrong = (self.attention(keys, values) - self.exact).norm(dim=-1)
         found = {"relative_l2": wrong / self.length, "epsilon_spectral": wrong / self.unit}
         of_head = {name: each[0].unflatten(0, (-1, self.group)).mean(dim=(1, 2))

@@ -45,7 +45,7 @@ class Head:
         return np.random.default_rng([*self.place, *purpose])
 
     def record(self, answers, kept=None):
-        """Of answers [G, R, dv] and kept exponentials [G, R]."""
+        """The record for answers [G, R, dv] and kept exponentials [G, R]."""
         wrong = np.linalg.norm(answers - self.exact, axis=2)
         found = {"relative_l2": float((wrong / self.length).mean()),
                  "epsilon_spectral": float((wrong / self.unit).mean())}

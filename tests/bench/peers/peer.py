@@ -1,5 +1,5 @@
-"""What a peer is: `prepare(head)` makes its inputs and returns the call that is timed, `answers`
-says what the call's result amounts to, for comparison with kvbench's."""
+"""A peer: `prepare(head)` makes its inputs and returns the call that is timed, `answers` gives the
+numbers of the call's result, for comparison with kvbench's."""
 
 from dataclasses import dataclass
 from collections.abc import Callable

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def arguments(description):
-    """What every peer's command line has."""
+    """The arguments of every peer's command line."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("dump")
     parser.add_argument("cells", help="a list of {id, key} of kvbench's cells")

@@ -1,5 +1,5 @@
-"""What a user of torch would run: its fused attention, whole softmax matrices, and the walk of
-BalanceKV as its authors formulate it, all blocks in step."""
+"""Programs that a user of torch would run: its fused attention, whole softmax matrices, and the
+walk of BalanceKV as its authors formulate it, all blocks in step."""
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention

@@ -232,7 +232,7 @@ export function sortedRows(ids, column, falling) {
   const sign = falling ? -1 : 1;
   places.sort((a, b) => {
     const x = values[a], y = values[b];
-    if (x !== x || y !== y) return (x !== x) - (y !== y);  // what has no number stands last
+    if (x !== x || y !== y) return (x !== x) - (y !== y);  // rows without a number come last
     return sign * (x - y) || a - b;
   });
   return Array.from(places, (place) => ids[place]);

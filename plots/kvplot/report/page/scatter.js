@@ -42,7 +42,7 @@ function gather(ids) {
   return { ...found, count, px: new Float64Array(count), py: new Float64Array(count) };
 }
 
-// A scale, and the smallest value that it shows: what is below stands on the edge.
+// A scale, and the smallest value that it shows: smaller ones are drawn on the edge.
 function scaleOf(values, kind, range, floor) {
   let low = Infinity, high = -Infinity, edge = -Infinity, outside = 0;
   const log = kind === "log";
@@ -327,7 +327,7 @@ plot.addEventListener("click", (event) => {
   if (point >= 0) choosePoint(point);
 });
 
-// Its row is chosen; what is said of it stays (a finger has no other way to point).
+// Its row is chosen; its text stays (a finger has no other way to point).
 function choosePoint(point) {
   const id = points.id[point], result = points.result[point];
   plot.dispatchEvent(new CustomEvent("choose", { detail: id }));
