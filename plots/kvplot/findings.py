@@ -252,8 +252,8 @@ def scaling(tables: Tables) -> pyplot.Figure:
             )
     control.set_title("made keys: small norms (filled), usual norms (hollow)")
     for each, start, first, last in ((axis, 0.58, 256, 2048), (control, 0.34, 256, 8192)):
-        ends = [first, last]
-        each.plot(ends, [start * (at / first) ** -0.5 for at in ends], ":", color="black")
+        across = [first, last]
+        each.plot(across, [start * (at / first) ** -0.5 for at in across], ":", color="black")
         each.set_xscale("log", base=2)
         each.set_yscale("log")
         ticks = [2**power for power in range(8, 14) if 2**power <= last]
