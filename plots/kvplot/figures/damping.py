@@ -25,7 +25,7 @@ def _worse(damped: pandas.DataFrame) -> str:
     layer, alpha = divmod(int(numpy.nanargmax(over)), over.shape[1])
     if not over[layer, alpha] > 1.0:
         return ""
-    at = errors.columns.drop(1.0)[alpha]
+    at = errors.drop(columns=1.0).columns[alpha]
     return f", but at alpha {at:g} it rises in layer {errors.index[layer]}"
 
 
