@@ -233,7 +233,7 @@ def scaling(tables: Tables) -> pyplot.Figure:
     for row in rows.to_dict("records"):
         values = [row[str(at)] for at in tokens]
         axis.plot(tokens, values, "o-", color=looks[row["label"]])
-    axis.set_title("SmolLM2-135M, ten texts")
+    axis.set_title("SmolLM2-135M")
     control = axes[0][1]
     for name, marker in (("bounded", "o"), ("usual", "s")):
         made = tables.read(f"theorems/control_{name}_ratios")
@@ -250,10 +250,10 @@ def scaling(tables: Tables) -> pyplot.Figure:
                 capsize=1.5,
                 elinewidth=0.7,
             )
-    control.set_title("made keys: small norms (filled), usual norms (hollow)")
+    control.set_title("made keys")
     for each, start, first, last in ((axis, 0.58, 256, 2048), (control, 0.34, 256, 8192)):
-        ends = [first, last]
-        each.plot(ends, [start * (at / first) ** -0.5 for at in ends], ":", color="black")
+        across = [first, last]
+        each.plot(across, [start * (at / first) ** -0.5 for at in across], ":", color="black")
         each.set_xscale("log", base=2)
         each.set_yscale("log")
         ticks = [2**power for power in range(8, 14) if 2**power <= last]
@@ -264,6 +264,11 @@ def scaling(tables: Tables) -> pyplot.Figure:
     handles = {
         word: pyplot.Line2D([], [], color=colour) for word, colour in zip(words, looks.values())
     }
+    for word, face in (("keys of small norms", "0.4"), ("keys of usual norms", "white")):
+        mark = pyplot.Line2D(
+            [], [], linestyle="none", marker="s", color="0.4", markerfacecolor=face
+        )
+        handles[word] = mark
     handles["a rate faster by n^-1/2"] = pyplot.Line2D([], [], color="black", linestyle=":")
     style.legend_above(axis, handles)
     return figure
@@ -375,7 +380,7 @@ def survives(tables: Tables) -> pyplot.Figure:
                 axis.plot(ratios.loc[known, metric], places, marker, color=colour, markersize=3)
         _ratio_axis(axis)
         axis.set_title(f"{memory} of the memory")
-    style.outer_labels(axes, "error / uniform sampling's with as many bytes", "")
+    figure.supxlabel("error / uniform sampling's with as many bytes", fontsize="medium")
     _names(axes[0][0], names)
     handles = _handles({f"{count} decoded": colour for count, colour in counts.items()})
     for metric in metrics:

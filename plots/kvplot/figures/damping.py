@@ -21,9 +21,12 @@ def _worse(damped: pandas.DataFrame) -> str:
     errors = old.pivot_table(index="layer", columns="params.damping", values=METRIC)
     if 1.0 not in errors or errors.shape[1] < 2:
         return ""
-    over = errors.drop(columns=1.0).div(errors[1.0], axis=0).stack()
-    layer, alpha = over.idxmax()
-    return f", but at alpha {alpha:g} it rises in layer {layer}" if over.max() > 1.0 else ""
+    over = errors.drop(columns=1.0).div(errors[1.0], axis=0).to_numpy()
+    layer, alpha = divmod(int(numpy.nanargmax(over)), over.shape[1])
+    if not over[layer, alpha] > 1.0:
+        return ""
+    at = errors.drop(columns=1.0).columns[alpha]
+    return f", but at alpha {at:g} it rises in layer {errors.index[layer]}"
 
 
 def draw(inputs: Namespace) -> Figure:
