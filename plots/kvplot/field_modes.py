@@ -117,7 +117,7 @@ def methods(units: pandas.DataFrame) -> pandas.DataFrame:
     for column in (errors, held):
         found = found.merge(column.reset_index(), on=by)
     found["verified"] = found.pop("algorithm").map(
-        lambda method: METHODS[method].get("compared", "")
+        lambda method: METHODS[method].get("compared") or METHODS[method]["without"]["compared"]
     )
     return _sorted(found)
 
@@ -156,7 +156,7 @@ def orders(table: pandas.DataFrame) -> pandas.DataFrame:
                 "rho": both.rank().corr().loc["one", "two"],
                 "methods": len(both),
                 "turned": len(turned),
-                "names": " ".join(turned.index),
+                "names": " ".join(turned.index) or "none",
             }
         )
     return pandas.DataFrame(rows).sort_values("choice", kind="stable")

@@ -18,10 +18,10 @@ FROBENIUS = "errors.relative_frobenius_error"
 # Methods that share one idea are one vote; words are those of the legend.
 FAMILIES = {
     "attention of the last rows": "snapkv pyramidkv adakv criticalkv chunkkv cake rkv tova caote",
-    "attention summed over rows": "h2o keyformer roco",
+    "attention summed over rows": "h2o keyformer roco key_attention",
     "merged or fitted": "attention_matching merge_cosine kf_merge cam d2o",
     "a model of future queries": "expected_attention qfilters",
-    "keys or values alone": "knorm keydiff lagkv curdkv capkv compactor kcenter key_attention",
+    "keys or values alone": "knorm keydiff lagkv curdkv capkv compactor kcenter",
     "positions alone": "streaming_llm window",
     "weighted samples, features": "balancekv_prefill balancekv softmax_balance thinformer wildcat "
     "performer subgen",
