@@ -26,7 +26,7 @@ METRICS = {
     "spectral": "errors.relative_spectral_error",
     "mean": "errors.relative_l2.mean",
 }
-# A variant that kvbench adds to the published method: a row of its own, and no vote in its family.
+# A label with this word is a variant of kvbench's own, a row without a vote in its family.
 OWN = "own"
 
 
