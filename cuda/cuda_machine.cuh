@@ -52,7 +52,7 @@ class Lane {
   // Reserves `bytes` of a slot; waits until earlier copies through that slot have finished.
   cudaError_t place(std::size_t bytes, char*& at);
 
-  cudaStream_t streams_[2] = {};     // of low priority and of high
+  cudaStream_t streams_[2] = {};     // low priority and high
   cudaStream_t stream_ = nullptr;    // one of these
   cudaEvent_t turn_ = nullptr;       // where the one went on behind the other
   char* memory_ = nullptr;           // [kSlots, kSlotBytes]

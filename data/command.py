@@ -92,7 +92,7 @@ def exit_code(program: str, work: Callable[[], object]) -> int:
     try:
         work()
         sys.stdout.flush()
-    except BrokenPipeError:  # of `| head`
+    except BrokenPipeError:  # the reader, such as `| head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Fault as fault:
         note(program, str(fault))

@@ -90,7 +90,7 @@ class Writer:
         self.tokens: dict[int, dict[int, int]] = {}  # by sequence of the batch and layer
         self._batch = 1
         self._padded: dict[int, int] = {}
-        self._rows: dict[tuple[int, int], int] = {}  # of queries, by layer and sequence
+        self._rows: dict[tuple[int, int], int] = {}  # counts of queries, by layer and sequence
         self._mask = None
         if found.attention_mask:
             self._mask = np.asarray(found.attention_mask[0][found.attention_mask[1]][0])

@@ -24,7 +24,7 @@ struct PromptCopy {
   StreamShape shape;
   Index prompt;
   std::vector<double> queries, keys, values;
-  std::vector<double> sinks, alibi_slopes;  // of the query heads; empty: none
+  std::vector<double> sinks, alibi_slopes;  // one per query head; empty: none
 };
 
 // The method's answer to the prompts, on the calling thread, with the interpreter's lock. Throws

@@ -130,7 +130,7 @@ class DeviceStream {
   const double* keys_;
   double* queries_;
   Index* rows_;
-  std::optional<Memory> own_;  // of both, if it is not the caller's
+  std::optional<Memory> own_;  // memory of both, if it is not the caller's
   std::vector<double> packed_;
 };
 

@@ -63,9 +63,9 @@ struct AddCenter {
   const double* transposed = nullptr;  // [d, candidates]
   Index candidates = 0;
   Index d = 0;
-  Index place = 0;                   // of the centre, in order of choice
+  Index place = 0;                   // the centre's, in order of choice
   Index start = 0;                   // the first centre, used for place 0
-  Index blocks = 0;                  // of each launch
+  Index blocks = 0;                  // blocks of each launch
   const Farthest* before = nullptr;  // [blocks] of the launch before
   Farthest* after = nullptr;         // [blocks]
   double* distance = nullptr;        // [candidates] squared, to the nearest centre

@@ -23,7 +23,7 @@ struct WalkView {
   Index dv = 0;
   const double* keys = nullptr;      // [m, d]
   const double* values = nullptr;    // [m, dv]; null: <v_i, v_j> = 1
-  double* factors = nullptr;         // of the current panel: <v_i, v_j> value_scale + value_offset
+  double* factors = nullptr;         // the current panel's: <v_i, v_j> value_scale + value_offset
   const double* uniforms = nullptr;  // [m], to walk:
   double* eta = nullptr;             // [m]
   double* wanted = nullptr;          // [m] p before the clamp

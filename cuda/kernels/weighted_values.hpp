@@ -28,8 +28,8 @@ struct SumValues {
   const double* values = nullptr;  // [n, dv]
   Index dv = 0;
   const ValueQuestion* questions = nullptr;
-  Index first_token = 0;                 // of `tokens`
-  Index first_weight = 0;                // of `weights`
+  Index first_token = 0;                 // position at which `tokens` begins
+  Index first_weight = 0;                // position at which `weights` begins
   const std::int32_t* tokens = nullptr;  // ascending within a question
   const double* weights = nullptr;
   double* sums = nullptr;  // [questions, dv]

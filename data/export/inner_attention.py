@@ -96,7 +96,7 @@ INNER = {
         "position_bias",
     ),
 }
-INNER_TYPES = ("bloom", "mpt")  # of configurations
+INNER_TYPES = ("bloom", "mpt")  # model types of configurations
 
 
 class InnerAttention:
@@ -144,7 +144,7 @@ class InnerAttention:
         if cache is not None:
             k, v = cache.layers[layer].keys, cache.layers[layer].values
         mask = self._named["attention_mask"]
-        if mask is not None and mask.dtype == torch.bool:  # of hidden tokens
+        if mask is not None and mask.dtype == torch.bool:  # true marks hidden tokens
             hidden = torch.finfo(torch.float32).min
             mask = torch.zeros(mask.shape, device=mask.device).masked_fill(mask, hidden)
         scale = float(getattr(self._module, self._parts.scale))

@@ -39,9 +39,9 @@ PLACEHOLDER = "kvbench placeholder"
 
 @dataclass(frozen=True)
 class Part:
-    first: int  # of the prompt's tokens, those from here ..
+    first: int  # the prompt's tokens from here ..
     end: int  # .. up to here
-    ids: np.ndarray  # what the model reads: the request, then these tokens
+    ids: np.ndarray  # input of the model: the request, then these tokens
 
 
 def answer_begins(tokenizer: Any) -> str:

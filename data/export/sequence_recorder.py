@@ -51,7 +51,7 @@ class Plan:
     """Recorded parts of a sequence, and their types."""
 
     layers: frozenset[int]
-    dtype: str  # of the stored q, k and v
+    dtype: str  # type of the stored q, k and v
     rounds: bool  # whether the model attends with them as stored
     query_rows: int | None  # None = all
     out_rows: int
@@ -84,7 +84,7 @@ class Recorder:
         self._out_rows = min(self._query_rows, plan.out_rows)
         self._writers: dict[int, LayerWriter] = {}
         self._terms: dict[int, Terms] = {}
-        self.slopes: dict[int, torch.Tensor] = {}  # of layers with ALiBi's bias
+        self.slopes: dict[int, torch.Tensor] = {}  # slopes by layer, of layers with ALiBi's bias
         self._seen: dict[int, int] = {}  # tokens per layer
         self._owners = KeyOwners()
         self._kv_layers: dict[int, int | None] = {}  # whose keys layers read; None: their own

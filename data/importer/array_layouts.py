@@ -15,7 +15,7 @@ from fault import Fault
 from importer.array_files import BITS, SMALL_FLOATS
 from importer.import_options import LARGEST_LAYER
 
-MOST_HEADS = 8192  # of a tensor, as the program has it
+MOST_HEADS = 8192  # heads of a tensor, as the program has it
 Held = tuple[Mapping, str]  # a file and an array's name within it
 TENSORS = {
     **dict.fromkeys(("q", "query", "queries"), "q"),

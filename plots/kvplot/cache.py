@@ -18,7 +18,7 @@ Integers = NDArray[numpy.int64]
 Reals = NDArray[numpy.float64]
 
 FORMAT = "kvbench-cache"
-MOST_TOKENS = 2**22  # of a sequence, and rows of a head: far above what a figure can show
+MOST_TOKENS = 2**22  # tokens of a sequence, and rows of a head: far above what a figure can show
 TO_THE_END = 2**31 - 1
 INTEGERS = ("token", "begin", "end", "head")
 WEIGHTS = ("weight", "weight_numerator", "weight_denominator")

@@ -15,7 +15,7 @@ Found = TypeVar("Found")
 
 MEMORY = 160 * 2**20  # bytes beyond those of this process that a small file may take
 PER_BYTE = 16  # bytes of memory per byte of the file: packed float16 that becomes float64
-SECONDS = 1  # of processor time
+SECONDS = 1  # seconds of processor time
 PER_SECOND = 20 * 2**20  # bytes of the file that one more second reads
 SILENT = 60  # seconds without an answer
 NO_MEMORY = 3  # exit code of the child

@@ -12,7 +12,7 @@ from kvplot.results import ResultsError
 
 Array = NDArray[numpy.float64]
 
-MOST_HEADS = 8192  # of a tensor, as the program has it
+MOST_HEADS = 8192  # heads of a tensor, as the program has it
 
 
 class Dump(Hdf5File):

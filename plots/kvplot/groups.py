@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy
 import pandas
 
-ROWS = 2**16  # of a column whose values are separated at once
+ROWS = 2**16  # rows of a column whose values are separated at once
 
 
 class Numbered(NamedTuple):

@@ -82,7 +82,7 @@ def _read(path: Path, parse: Parse, lists: dict[str, Fits]) -> Entry | None:
         if file.readline(2) != b"{\n":
             return None
         rest += b"{\n"
-        name = None  # of the list whose elements are being read
+        name = None  # name of the list whose elements are being read
         goes_on = False  # a comma stood behind the last of them
         while line := file.readline(_LONGEST):
             if len(line) == _LONGEST:

@@ -11,7 +11,7 @@ import pandas
 Entry = dict[str, Any]
 
 MISSING, NONE, INTEGER, FLOAT = range(4)
-LARGEST = 2**53  # of integers that doubles hold
+LARGEST = 2**53  # bound of the integers that doubles hold
 
 
 class _Column:

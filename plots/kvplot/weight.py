@@ -45,7 +45,7 @@ def _found(content: bytes) -> _Found:
         within = int(in_text[-1])
         outside = block[in_text == 0].tobytes()
         found.signs = [sum(both) for both in zip(found.signs, _signs(outside))]
-        begins = (block & 0xC0) != 0x80  # of a character in UTF-8
+        begins = (block & 0xC0) != 0x80  # first bytes of characters in UTF-8
         found.characters += int(numpy.count_nonzero(begins))
         found.in_texts += int(numpy.count_nonzero(begins & (in_text == 1)))
     return found

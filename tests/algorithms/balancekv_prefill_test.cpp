@@ -24,7 +24,7 @@ struct Kept {
 };
 
 struct Run {
-  std::vector<Kept> kept;  // of the middle
+  std::vector<Kept> kept;  // tokens of the middle
   std::vector<Index> exact;
   Derived derived;
   Counters counters;

@@ -70,7 +70,7 @@ TEST_CASE("balancekv, worked: the cells of t = 2, T = 2 over nine equal tokens")
     seen.insert(tokens_of(rows[8].denominator));
     seen.insert(tokens_of(rows[8].numerator));
   }
-  CHECK(seen.size() > 8);  // of 16
+  CHECK(seen.size() > 8);  // 16 choices are possible
 }
 
 TEST_CASE("balancekv, worked: an odd batch of three keeps one of weight 2") {

@@ -22,8 +22,8 @@ struct Setting {
   Index bits = 3;
   Index block = 6;
   Index samples = 9;
-  Index exact_below = 10;        // of hyperattention
-  std::string norm = "squared";  // of kdeformer
+  Index exact_below = 10;        // hyperattention's
+  std::string norm = "squared";  // kdeformer's
 };
 
 Given given_of(const Setting& s) {

@@ -55,7 +55,7 @@ KeptSets naive_keydiff(const Stream& stream, Index prompt, const NaiveCut& cut, 
   const NaiveScores scores = naive_unlikeness(stream);
   if (block == 0) return naive_once(stream, prompt, cut, scores);
   std::vector<Index> held;
-  Index waiting = 0;  // of the block
+  Index waiting = 0;  // tokens of the block
   for (const Index token : naive_visible_prompt(stream, prompt)) {
     held.push_back(token);
     if (static_cast<Index>(held.size()) > cut.budget) ++waiting;

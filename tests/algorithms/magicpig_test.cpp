@@ -95,7 +95,7 @@ std::vector<std::vector<std::map<Index, double>>> naive(const Stream& stream, In
         const double cosine = norms > 0.0 ? dot(query, key) / norms : 0.0;
         const double p = 1.0 - std::acos(std::clamp(cosine, -1.0, 1.0)) / std::numbers::pi;
         const double agree = std::pow(p, static_cast<double>(s.bits));
-        double u = 0.0;  // of at least `least` agreeing tables
+        double u = 0.0;  // probability of at least `least` agreeing tables
         for (Index i = s.least; i <= s.tables; ++i) {
           u += choose(s.tables, i) * std::pow(agree, static_cast<double>(i)) *
                std::pow(1.0 - agree, static_cast<double>(s.tables - i));

@@ -180,7 +180,7 @@ TEST_CASE("softmax_balance keeps what the coin-by-coin rule keeps, for every sid
 TEST_CASE("the coin-by-coin rule turns red on every planted bug of the walk, and on other sides") {
   const auto owned = make_stream({.tokens = 90, .d = 6, .dv = 4, .seed = 2});
   const double r = median_norm(owned->stream.keys);
-  const auto differ = [&](WalkBug bug, const char* side) {  // of twenty seeds
+  const auto differ = [&](WalkBug bug, const char* side) {  // seeds that differ, among twenty
     int out = 0;
     for (std::uint32_t seed = 0; seed < 20; ++seed) {
       Asked asked;

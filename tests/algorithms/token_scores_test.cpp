@@ -20,8 +20,8 @@ struct Rule {
   std::string score = "knorm";
   Index budget = 20;
   Index window = 0;
-  double floor = 0.2;  // of adakv
-  double share = 0.5;  // of criticalkv
+  double floor = 0.2;  // adakv's
+  double share = 0.5;  // criticalkv's
 };
 
 Real length_of(const double* x, Index n) {

@@ -19,7 +19,7 @@ from worker import Worker, WorkerError, pairs
 
 HERE = Path(__file__).resolve().parent
 RECORDED = HERE / "recorded.json"
-FALLEN = 0.7           # of the recorded ratio
+FALLEN = 0.7           # share of the recorded ratio
 BUSY = 0.3             # load per thread, before anything is run here
 SETTLE_SECONDS = 0.1   # threads of the side that ran before stop spinning
 SAMPLE_SECONDS = 0.1   # shorter calls are repeated until a sample is about as long

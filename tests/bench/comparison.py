@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 
 BAR_TOKENS = 8192
-FURTHER_SEEDS = 9  # of subgen_many, and of every seeds_ task
+FURTHER_SEEDS = 9  # seeds of subgen_many, and of every seeds_ task
 SEED_BAR = 0.05    # a further seed, of a first cell
 
 

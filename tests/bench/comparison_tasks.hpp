@@ -17,8 +17,8 @@ using Answers = std::vector<std::pair<std::string, double>>;
 struct Task {
   std::string name;
   std::function<double()> floor;     // seconds, after a run; 0: none is known
-  std::function<void()> run;         // what is timed
-  std::function<Answers()> answers;  // of the last run
+  std::function<void()> run;         // the timed work
+  std::function<Answers()> answers;  // answers of the last run
 };
 
 // Every task that the stream can do. `stream` must outlive them.

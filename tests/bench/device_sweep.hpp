@@ -12,12 +12,12 @@ namespace kvbench::bench {
 struct DeviceSweep {
   Index tokens = 0;
   int heads = 0;
-  int cells = 0;      // of all heads
+  int cells = 0;      // cells of all heads
   int cpu_heads = 0;  // that two cores replayed: all heads are alike
   int host_threads = 0;
   double device_seconds = 0.0;
   double cpu_seconds = 0.0;
-  std::map<std::string, TimedKernels::Calls> calls;  // of the device's kernel table
+  std::map<std::string, TimedKernels::Calls> calls;  // calls of the device's kernel table
 
   double cpu_seconds_for_all() const { return cpu_seconds * heads / cpu_heads; }
   double ratio() const { return cpu_seconds_for_all() / device_seconds; }

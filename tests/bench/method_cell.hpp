@@ -25,7 +25,7 @@ struct MethodCell {
   double decide_seconds = 0.0;  // shared and model work, the prompt, what is done between answers
   double answer_seconds = 0.0;  // the estimator
   Index kept = 0;               // rows of the sketch when the last row is answered
-  double values_summed = 0.0;   // of all rows and query heads
+  double values_summed = 0.0;   // sum over all rows and query heads
   double own_keys = 0.0;        // of these, those whose logits no other cell has
   Index tokens_summed = 0;      // distinct rows of values that are read for any of them, at most n
   std::optional<Clusters> clusters;

@@ -13,11 +13,11 @@ namespace kvbench::bench {
 // The shape and the sizes that floors are counted in.
 struct MethodSizes {
   double n = 0.0;   // tokens
-  double P = 0.0;   // of them the prompt
+  double P = 0.0;   // prompt tokens among them
   double R = 0.0;   // rows that are answered
   double G = 0.0;   // query heads
-  double d = 0.0;   // of keys, and
-  double dv = 0.0;  // of values
+  double d = 0.0;   // dimension of keys, and
+  double dv = 0.0;  // dimension of values
   double B = 0.0;   // budget
   const Stream* stream = nullptr;
 };
@@ -37,7 +37,7 @@ struct Work {
 struct MethodFloor {
   std::string id;
   Given given;          // parameters beside the defaults
-  std::string formula;  // of `decide`, for the reader
+  std::string formula;  // formula of `decide`, for the reader
   std::function<Work(const MethodSizes&)> decide;
 };
 

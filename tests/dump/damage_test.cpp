@@ -140,7 +140,7 @@ TEST_CASE("a dump that is cut or written to while it is open is refused, not rea
   }
   write_small_dump(path);
   const Dump dump(path);
-  std::filesystem::remove(path);  // what is open stays whole
+  std::filesystem::remove(path);  // the open file stays whole
   CHECK(errors_of([&] { dump.read_stream("text", 1, 0); }).empty());
 }
 

@@ -49,7 +49,7 @@ std::uint64_t resident_bytes() {
   return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-constexpr H5Z_filter_t kFilter = 300;  // of the range that is free for tests
+constexpr H5Z_filter_t kFilter = 300;  // number in the range that is free for tests
 
 std::size_t halve(unsigned flags, std::size_t, const unsigned*, std::size_t bytes, std::size_t*,
                   void**) {

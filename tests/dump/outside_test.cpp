@@ -22,7 +22,7 @@ namespace outside_test {
 
 const std::string kLayer = "/sequences/text/layers/3";
 
-int flock_error = 0;  // what flock() is to fail with; 0: it works
+int flock_error = 0;  // errno that flock() is to fail with; 0: it works
 
 std::vector<std::string> refusal_of(const std::string& path) {
   return errors_of([&] { Dump dump(path); });

@@ -171,6 +171,9 @@ class Sentences(unittest.TestCase):
             sorted(kind for each in prose.comments(python, ".py") for kind in prose.kinds(each)),
             ["opening", "replaced word"],
         )
+        for suffix, mark in ((".txt", "#"), (".supp", "#"), (".js", "//")):
+            (line,) = prose.comments(f"{mark} What it is.\n", suffix)
+            self.assertEqual(prose.kinds(line), ["opening"])
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "a.md"
             page.write_text(

@@ -19,6 +19,9 @@ LONGEST_PAGE = 500  # lines
 # Words that the glossary replaces; pages use none that CONTRIBUTING.md replaces, either.
 REPLACED = r"\b(asking rows?|as (it|they) came)\b"
 REPLACED_ON_PAGES = r"\bbeside\b"
+# Marks of comments, by suffix.
+MARKS = dict.fromkeys(("cpp", "hpp", "cu", "cuh", "js"), "//")
+MARKS |= dict.fromkeys(("py", "pyi", "sh", "txt", "cmake", "supp"), "#")
 # Files that quote what the rules forbid.
 QUOTING = ("tests/lint/prose.py", "tests/lint/lint_test.py", "CONTRIBUTING.md")
 
@@ -54,7 +57,7 @@ def cells(page: str) -> list[str]:
 
 def comments(source: str, suffix: str) -> list[str]:
     """Sentences of a source file's comments and docstrings."""
-    mark = "#" if suffix in (".py", ".sh") else "//"
+    mark = MARKS.get(suffix[1:], "//")
     blocks: list[list[str]] = [[]]
     for line in source.splitlines():
         alone = re.match(rf"\s*{mark}+!? ?(.*)", line)
@@ -105,8 +108,8 @@ def found_in(path: Path, name: str) -> list[tuple[str, str, str]]:
 
 
 def everything(root: Path) -> list[tuple[str, str, str]]:
-    patterns = [f"*.{suffix}" for suffix in ("md", "cpp", "hpp", "cu", "cuh", "py", "sh")]
-    patterns.append("configs/*.json")
+    patterns = [f"*.{suffix}" for suffix in ("md", *MARKS) if suffix != "txt"]
+    patterns += ["*CMakeLists.txt", "configs/*.json"]
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
         cwd=root,

@@ -12,7 +12,7 @@ import numpy as np
 import kvbench as kb
 from streams import DUMP, PROGRAM
 
-CALLS = []  # of methods; a test begins with none
+CALLS = []  # calls of methods; a test begins with none
 
 
 @kb.method

@@ -216,7 +216,7 @@ class Oracle final : public ReplayWatch {
 
   void answer(Index row, int g, const Sketch& sketch) {
     const StreamShape& shape = stream_.shape;
-    std::map<Index, double> p;  // of all visible tokens
+    std::map<Index, double> p;  // probabilities of all visible tokens
     const double sink = stream_.sinks.empty() ? 0.0 : std::exp(stream_.sink(g));
     double normalizer = sink;
     const Visible visible = naive_visible(shape, row);

@@ -131,7 +131,7 @@ TEST_CASE("cells of a layer are decided together, each layer by itself, the mode
   CountingObserver observer;
   execute(run.execution(), observer, stop);
   std::map<std::pair<std::string, int>, int> selected;  // by algorithm and layer
-  double preference = 0.0;                              // of cake: each layer's part of all layers
+  double preference = 0.0;                              // cake's: each layer's part of all layers
   for (std::size_t c = 0; c < run.plan.cells.size(); ++c) {
     const PlannedCell& cell = run.plan.cells[c];
     const Json record = run.journal->read(c);

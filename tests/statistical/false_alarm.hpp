@@ -20,7 +20,7 @@ inline constexpr double kTheoremLevel = 6.5e-7;
 struct Alarm {
   const char* name;
   int p_values;
-  double level = 0.0;  // of each p-value; 0: an equal share of what the others leave
+  double level = 0.0;  // level of each p-value; 0: an equal share of what the others leave
 };
 
 // All statistical tests with the number of p-values that each may ask about.

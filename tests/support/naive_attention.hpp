@@ -41,7 +41,7 @@ struct NaiveRow {
   std::vector<Real> a;  // [dv] exact output
   Real max = 0;         // largest logit, the sink's among them
   Real z = 0;           // sum exp(x - max), with the sink
-  Real sink = 0;        // of z, the sink's part; 0 without one
+  Real sink = 0;        // the sink's part of z; 0 without one
 };
 NaiveRow naive_row(const Stream& stream, int g, Index row);
 

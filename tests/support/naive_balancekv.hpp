@@ -34,7 +34,7 @@ struct NaiveBalanceKv {
   Real c = 1;
   Real r_key = 1;
   Real r_erase = 1;
-  Real largest_value_norm = 1;  // of the stream, for `buckets` false
+  Real largest_value_norm = 1;  // largest norm in the stream, for `buckets` false
   Side side = Side::kSmaller;
   bool buckets = true;
   std::string erase = "paper";
@@ -72,7 +72,7 @@ struct NaivePrefill {
 };
 
 struct NaivePrefillResult {
-  std::vector<Index> tokens;   // of the middle, ascending
+  std::vector<Index> tokens;   // tokens of the middle, ascending
   std::vector<Index> weights;  // product of factors
   Index clamped = 0;
 };

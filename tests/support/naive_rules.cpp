@@ -64,7 +64,7 @@ KeptSets naive_h2o(const Stream& stream, Index prompt, Index budget, double rece
   const Index recent =
       static_cast<Index>(std::floor(static_cast<double>(budget) * recent_fraction));
   const int heads = stream.shape.heads_per_kv;
-  std::map<Index, std::vector<Real>> f;  // of the kept tokens, per query head
+  std::map<Index, std::vector<Real>> f;  // scores of the kept tokens, per query head
   const auto score = [&](Index token) { return combine(f.at(token), group); };
   const std::vector<Real> zeros(static_cast<std::size_t>(heads), 0);
 

@@ -9,7 +9,7 @@ namespace errors_test {
 
 struct Case {
   std::string text;
-  std::string place;  // what the message begins with: the file and the JSON pointer
+  std::string place;  // opening of the message: the file and the JSON pointer
 };
 
 std::string with(const std::string& more) { return sweep(entry("exact", ""), more); }

@@ -9,7 +9,7 @@ namespace kvbench {
 
 // The compared quantity, in the words of the table.
 struct ComparedThings {
-  const char* name;  // of what is paired
+  const char* name;  // plural of what is paired
   const char* unit;
 };
 inline constexpr ComparedThings kComparedCells = {"cells", "sequence, layer, KV head"};

@@ -11,7 +11,7 @@
 namespace kvbench {
 
 struct FailureGroup {
-  std::string reason;     // of the first; " (and similar)" if the numbers of others differ
+  std::string reason;     // the first one's; " (and similar)" if the numbers of others differ
   std::size_t first = 0;  // index
   std::size_t count = 0;
 };

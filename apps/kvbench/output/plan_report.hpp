@@ -46,8 +46,8 @@ class PlanReport {
   const ShardSelection& selection_;
   const CostEstimate& cost_;
   int threads_;
-  std::vector<Group> groups_;  // of the selection
-  double bytes_ = 0.0;         // of the step that needs most: a group, or writing results.json
+  std::vector<Group> groups_;  // groups of the selection
+  double bytes_ = 0.0;         // the step that needs most: a group, or writing results.json
   double multiply_adds_ = 0.0;
   std::size_t skipped_ = 0;
   std::size_t layer_records_ = 0;  // records of whole layers

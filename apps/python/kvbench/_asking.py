@@ -19,7 +19,7 @@ from kvbench._methods import Prompt, Row, decides_for_layer, is_method, paramete
 MethodTable = tuple[str, str, str, bool, str, Callable[[str, int, list[Any]], Any]]
 """A method as the extension takes it: id, title, parameters, uses_seed, what it decides, ask."""
 
-_FRAMES = 3  # of a traceback, in a record
+_FRAMES = 3  # frames of a traceback, in a record
 
 
 def _failure_text(error: BaseException) -> str:

@@ -30,7 +30,7 @@ UNWEIGHTED = (
     "pyramidkv",
     "oracle_topk",
 )
-ROUNDING = 1e-6  # of the lost mass: below this the quotient is noise
+ROUNDING = 1e-6  # lost mass below which the quotient is noise
 
 
 def add_options(parser: ArgumentParser) -> None:

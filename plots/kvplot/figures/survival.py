@@ -23,7 +23,7 @@ from kvplot.statistics import mean_interval, over
 NEEDS = ("caches",)
 MOST_LINES = 12
 CURVE = 33  # decode rows
-PARTS = 24  # of the prompt
+PARTS = 24  # parts of the prompt
 Mask = NDArray[numpy.bool_]
 
 

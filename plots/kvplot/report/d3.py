@@ -14,7 +14,7 @@ from pathlib import Path
 from kvplot.results import ResultsError
 
 DEBIAN = Path("/usr/share/nodejs/d3/dist/d3.min.js")
-IN_WHEEL = "js/d3.v5.min.js"  # of mpld3
+IN_WHEEL = "js/d3.v5.min.js"  # path in mpld3's wheel
 
 LICENCE = """\
 D3 (https://d3js.org), Copyright 2010-2022 Mike Bostock. All rights reserved.

@@ -57,8 +57,8 @@ function meanInterval(units, values, mean) {
 const MOST_NAMED = 8, FEW = 5;
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-// What is compared of the rows whose method is shown: {units, rows} as masks, `said` of the others,
-// and of each row how many units it `has` with a number of `path`, of how many that any was asked for.
+// The comparison of the rows whose method is shown: {units, rows} as masks, `said` of the others,
+// and for each row how many units it `has` with a number of `path`, of how many that any was asked for.
 function computeSame(path, choice) {
   const chosen = unitMask(choice), U = DATA.units.length, rows = DATA.results.length * S;
   const values = CELLS.numbers[path], isNull = (cell) => !values || values[cell] !== values[cell];
@@ -199,7 +199,7 @@ function computeMeans(path, choice) {
 }
 export const meansOf = cached(computeMeans);
 
-// What would narrow intervals over few groups.
+// Advice that would narrow intervals over few groups.
 export function narrower(means, rows) {
   const few = rows.find((row) => means.groups[row] > 1 && means.groups[row] < FEW);
   if (few === undefined) return "";

@@ -1,4 +1,4 @@
-// What the table lists, all pages of it, as CSV and LaTeX (booktabs).
+// The table's rows, all pages of them, as CSV and LaTeX (booktabs).
 
 import { DATA } from "./data.js";
 import { sameUnits } from "./means.js";

@@ -1,4 +1,4 @@
-// What the table lists and the scatter shows. A row's number (id) is, by view:
+// Rows that the table lists and the scatter shows. A row's number (id) is, by view:
 //   settings: result * number of settings + setting;  cells: the cell;  pairs: the setting.
 
 import { CELLS, commandOf, DATA, DESCRIBED, idOf, reasonOf, resultName, S, seedOf, STATUS, wordsOf } from "./data.js";
@@ -34,7 +34,7 @@ export const ofSetting = (settingOf) => [
              "those in which a method's settings differ"),
   textColumn("every", "all parameters", (id) => DESCRIBED[settingOf(id)].all),
 ];
-// What a path is: its definition, and the path.
+// The definition of a path, and the path.
 const meaning = (path) => DATA.meanings[path] ? `${DATA.meanings[path]} (${path})` : path;
 const HEADLINES = DATA.headlines.filter((path) => DATA.numbers.includes(path));
 const others = (choice, value) => [...HEADLINES, ...DATA.numbers.filter((path) => !HEADLINES.includes(path))]

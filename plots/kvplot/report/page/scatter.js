@@ -16,7 +16,7 @@ const layers = {
   y: svg.append("g").attr("class", "axis"), brush: svg.append("g"), marks: svg.append("g").attr("class", "marks"),
   words: svg.append("g").attr("class", "words"),
 };
-// What is drawn: by point its row's number (id), result and pixels.
+// The drawn points: each one's row number (id), result and pixels.
 export let points = { count: 0, id: [], result: [], x: [], y: [], px: [], py: [] };
 export let scene = null;
 let tree = null, current = -1;

@@ -1,4 +1,4 @@
-// What is chosen, the controls that choose it, and the address that repeats the choice.
+// The choice, the controls that make it, and the address that repeats it.
 
 import { DATA, LABELS, wordsOf } from "./data.js";
 import { textName } from "./means.js";
@@ -66,7 +66,7 @@ export function whenChosen(draw) {
   redraw = draw;
 }
 
-// Takes a change {name: value} and draws again. What a change makes meaningless is taken back.
+// Takes a change {name: value} and draws again. Choices that the change makes meaningless are taken back.
 export function choose(change) {
   if ("view" in change) Object.assign(state, { sort: null, falling: false });
   if (["metric", "against", "layer", "head", "sequence", "view"].some((name) => name in change)) state.range = null;
