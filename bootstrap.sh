@@ -27,11 +27,14 @@
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 demo() {
+  deps
+  plots_environment &
   build
-  plots_environment
+  wait $!
   build/bin/kvbench run --config configs/quick.json
-  .venv/bin/python -m kvplot error_vs_memory --results results/quick/results.json --out results/quick
+  .venv/bin/python -m kvplot error_vs_memory --results results/quick/results.json --out results/quick &
   .venv/bin/python -m kvplot report results/quick/results.json --out results/quick/report.html
+  wait $!
   say "a page to explore these results, in any browser: $PWD/results/quick/report.html"
 }
 

@@ -124,7 +124,7 @@ struct LayerDecisions {
 };
 
 LayerDecisions decisions(const PythonMethod& method, const Params& params, std::uint32_t seed) {
-  return {&method, params_json(params).dump(), seed};
+  return {&method, exact_line(params_json(params)), seed};
 }
 
 std::unique_ptr<Algorithm> follow_layer(const PythonMethod& method, const Params& params,
@@ -145,7 +145,7 @@ std::unique_ptr<Algorithm> follow_head(const PythonMethod& method, const Params&
   std::vector<PromptCopy> prompts;
   prompts.emplace_back(context.stream, context.prompt);
   std::vector<KeptRows> kept =
-      kept_of(method, params_json(params).dump(), context.seed, std::move(prompts));
+      kept_of(method, exact_line(params_json(params)), context.seed, std::move(prompts));
   return replayed(method, std::move(kept.at(0)), context);
 }
 

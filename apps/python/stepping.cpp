@@ -37,7 +37,7 @@ class Stepped final : public Algorithm {
       : method_(method), shape_(context.stream.shape), prompt_(context.prompt) {
     std::vector<PromptCopy> prompts;
     prompts.emplace_back(context.stream, context.prompt);
-    const std::string text = params_json(params).dump();
+    const std::string text = exact_line(params_json(params));
     on_calling_thread([&] { begin(answer_of(method_, text, context.seed, prompts)); });
   }
 

@@ -30,7 +30,7 @@ class CheckedRecords {
   class Reader {
    public:
     explicit Reader(const CheckedRecords& records) : reader_(records.store_) {}
-    Json at(std::size_t place) { return Json::parse(reader_.at(place)); }
+    Json at(std::size_t place) { return parse_line(reader_.at(place)); }
 
    private:
     RecordStore::Reader reader_;

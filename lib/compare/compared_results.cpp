@@ -109,10 +109,10 @@ ComparedResults::Cell ComparedResults::Reader::at(std::size_t place) {
 Json ComparedResults::reference(const Cell& cell) const {
   const Json& setting = settings_[cell.setting];
   const Json& unit = units_[cell.unit];
-  return {{"id", Json::parse(cell.id)},  {"algorithm", setting["algorithm"]},
+  return {{"id", parse_line(cell.id)},   {"algorithm", setting["algorithm"]},
           {"label", setting["label"]},   {"sequence", unit["sequence"]},
           {"layer", unit["layer"]},      {"kv_head", unit["kv_head"]},
-          {"params", setting["params"]}, {"seed", Json::parse(cell.seed)}};
+          {"params", setting["params"]}, {"seed", parse_line(cell.seed)}};
 }
 
 }  // namespace kvbench

@@ -40,7 +40,7 @@ class RecordedSummary {
     const auto found = find_.find(to_line(identity));
     if (found == find_.end()) return nullptr;
     RecordStore::Reader reader(entries_);
-    Json entry = Json::parse(reader.at(found->second));
+    Json entry = parse_line(reader.at(found->second));
     find_.erase(found);
     return entry;
   }
@@ -48,7 +48,7 @@ class RecordedSummary {
   // Identities of entries that nobody took.
   std::vector<Json> left() const {
     std::vector<Json> all;
-    for (const auto& [identity, place] : find_) all.push_back(Json::parse(identity));
+    for (const auto& [identity, place] : find_) all.push_back(parse_line(identity));
     return all;
   }
 
@@ -128,7 +128,7 @@ SummaryCheck summary_differences(const std::string& path, const NumberTolerance&
 
   summary.each([&](std::string_view line) {
     ++check.entries;
-    const Json recomputed = Json::parse(line);
+    const Json recomputed = parse_line(line);
     const Json identity = identity_of(recomputed);
     Json entry = recorded.take(identity);
     if (entry.is_null()) {

@@ -29,7 +29,7 @@ using ParamsHashes = std::unordered_map<const Params*, std::uint64_t>;
 
 std::uint64_t hash_of(const Params& params, ParamsHashes& known) {
   const auto [place, is_new] = known.try_emplace(&params, 0);
-  if (is_new) place->second = std::hash<std::string>{}(params_json(params).dump());
+  if (is_new) place->second = std::hash<std::string>{}(exact_line(params_json(params)));
   return place->second;
 }
 

@@ -224,7 +224,7 @@ class Sampler {
       result.outputs.reset();
       // Into the journal and, from there, into results.json.
       const Json record = cell_record(plan_, plan_.cells[chosen[index]], result, "");
-      written += to_line(Json::parse(to_line(record))).size();
+      written += to_line(parse_line(to_line(record))).size();
     };
     const ReplaySetting setting{.prompt = cut.prompt,
                                 .rows = cut.rows,

@@ -95,7 +95,7 @@ bool orthonormalise(Vector& v, const Eigen::Ref<const Matrix>& basis) {
 void combine(Columns& basis, Columns& images, Index count) {
   using Small = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, 0, 3, 3>;
   const Small projected = basis.leftCols(count).transpose() * images.leftCols(count);
-  const Eigen::SelfAdjointEigenSolver<Small> solver(projected);
+  const Eigen::SelfAdjointEigenSolver<Matrix> solver{Matrix(projected)};
   Small mix(count, 2);
   mix.col(0) = mix.col(1) = solver.eigenvectors().col(count - 1);
   mix(0, 1) = 0.0;
@@ -116,6 +116,18 @@ double top_eigenvalue(ConstMatrix view) {
   const double ritz = lanczos(scaled);
   if (proves_upper_bound(scaled, ritz * (1.0 + kTolerance))) return ritz * largest;
   return full_solver(scaled) * largest;
+}
+
+double solved_top_eigenvalue(ConstMatrix gram) { return full_solver(view_of(gram)); }
+
+double scaled_top_eigenvalue(ConstMatrix rows, double scale) {
+  const Eigen::Map<const Matrix, 0, Eigen::OuterStride<>> columns(
+      rows.data, rows.cols, rows.rows, Eigen::OuterStride<>(rows.stride));
+  const Matrix scaled = columns / scale;
+  Matrix gram = Matrix::Zero(rows.cols, rows.cols);
+  gram.selfadjointView<Eigen::Lower>().rankUpdate(scaled);
+  gram.triangularView<Eigen::StrictlyUpper>() = gram.transpose();
+  return top_eigenvalue({gram.data(), gram.rows(), gram.cols()});
 }
 
 FollowedEigenvalue::FollowedEigenvalue(ConstMatrix all, Index count) {

@@ -13,11 +13,17 @@ namespace kvbench {
 // eigenvalue solver answers.
 double top_eigenvalue(ConstMatrix gram);
 
-// The same for matrices that follow one another and differ little, such as Gram matrices that grow
-// row by row: each search starts at the eigenvector before. With m an upper bound of the second
-// eigenvalue, a unit vector x of Rayleigh quotient t > m and residual r proves that the largest
-// eigenvalue lies in [t, t + ||r||^2 / (t - m)] (Temple's inequality). Where t is not well above m,
-// as with values of no preferred direction, a Cholesky factorisation proves t, as above.
+// The same by the full eigenvalue solver alone.
+double solved_top_eigenvalue(ConstMatrix gram);
+
+// The largest eigenvalue of (rows / scale)^T (rows / scale), by top_eigenvalue.
+double scaled_top_eigenvalue(ConstMatrix rows, double scale);
+
+// As top_eigenvalue, for matrices that follow one another and differ little, such as Gram matrices
+// that grow row by row: each search starts at the eigenvector before. With m an upper bound of the
+// second eigenvalue, a unit vector x of Rayleigh quotient t > m and residual r proves that the
+// largest eigenvalue lies in [t, t + ||r||^2 / (t - m)] (Temple's inequality). Where t is not well
+// above m, as with values of no preferred direction, a Cholesky factorisation proves t, as above.
 class FollowedEigenvalue {
  public:
   // `all` [d, d]: no less than any of the matrices, in the order of symmetric matrices; then its

@@ -1,13 +1,14 @@
 #include "metrics/inspection.hpp"
 
 #define EIGEN_DONT_PARALLELIZE
-#include <Eigen/Dense>
+#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <span>
 
 #include "kernels/distance_quantile.hpp"
+#include "kernels/top_eigenvalue.hpp"
 #include "numerics/quantile.hpp"
 #include "system/parallel.hpp"
 
@@ -68,9 +69,7 @@ void matrix_norms(ConstMatrix rows, PointSet& out) {
     const RowMajor block = matrix.middleRows(first, std::min(kBlock, rows.rows - first)) / largest;
     gram.noalias() += block.transpose() * block;
   }
-  const double top = Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd>(gram, Eigen::EigenvaluesOnly)
-                         .eigenvalues()
-                         .maxCoeff();
+  const double top = solved_top_eigenvalue({gram.data(), gram.rows(), gram.cols()});
   out.frobenius_norm = largest * std::sqrt(gram.trace());
   out.spectral_norm = largest * std::sqrt(top);
   out.stable_rank = gram.trace() / top;

@@ -1,6 +1,5 @@
 #include "metrics/reference.hpp"
 
-#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -54,19 +53,12 @@ void check_partial_sums(const Stream& stream, const std::vector<Index>& rows) {
 }  // namespace
 
 double spectral_norm(ConstMatrix stack) {
-  using Matrix = Eigen::MatrixXd;
   double largest = 0.0;
   for (Index i = 0; i < stack.rows; ++i) {
     for (Index k = 0; k < stack.cols; ++k) largest = std::max(largest, std::abs(stack(i, k)));
   }
   if (!(largest > 0.0) || !std::isfinite(largest)) return largest;
-  const Eigen::Map<const Matrix, 0, Eigen::OuterStride<>> rows(stack.data, stack.cols, stack.rows,
-                                                               Eigen::OuterStride<>(stack.stride));
-  const Matrix scaled = rows / largest;
-  Matrix gram = Matrix::Zero(stack.cols, stack.cols);
-  gram.selfadjointView<Eigen::Lower>().rankUpdate(scaled);
-  gram.triangularView<Eigen::StrictlyUpper>() = gram.transpose();
-  return largest * std::sqrt(top_eigenvalue({gram.data(), gram.rows(), gram.cols()}));
+  return largest * std::sqrt(scaled_top_eigenvalue(stack, largest));
 }
 
 Reference make_reference(const Kernels& kernels, const Stream& stream, std::vector<Index> rows) {

@@ -116,7 +116,7 @@ Json cell_reference(const Json& cell) {
 std::string portable_key(const Json& cell) {
   nlohmann::json key = cell.at("key");
   key.erase("device");
-  return key.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return sorted_line(key);
 }
 
 }  // namespace kvbench

@@ -16,7 +16,7 @@ constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
 constexpr const char* kSpace = " \t\r";
 
-Json parse_or_discarded(std::string_view line) {
+Json object_or_discarded(std::string_view line) {
   Json discarded(Json::value_t::discarded);
   const std::size_t first = line.find_first_not_of(kSpace);
   if (first == std::string_view::npos || line[first] != '{' ||
@@ -24,7 +24,7 @@ Json parse_or_discarded(std::string_view line) {
       nests_deeper(line, kDeepestRecord)) {
     return discarded;
   }
-  return Json::parse(line.begin(), line.end(), nullptr, false);
+  return parse_or_discarded(line);
 }
 
 // Calls `line(text, offset)` for each whole line, without text for one that is longer than any that
@@ -90,7 +90,7 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
   if (!log.is_regular()) throw InputError(path + ": is not a regular file; " + remedy);
   JournalScan scan;
   scan.whole_size = for_each_line(log, [&](std::string_view text, std::int64_t offset) {
-    Json parsed = parse_or_discarded(text);
+    Json parsed = object_or_discarded(text);
     if (!scan.has_header) {
       check_header(parsed, text, path, remedy);
       scan.has_header = true;
@@ -121,7 +121,7 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
 }
 
 Json read_record(const AppendLog& log, JournalLine line) {
-  Json record = Json::parse(log.read(line.offset, line.size), nullptr, false);
+  Json record = parse_or_discarded(log.read(line.offset, line.size));
   if (!record.is_object()) {
     throw IoError(log.path() +
                   ": was changed by another program while it was being read; keep other programs "

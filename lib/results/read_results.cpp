@@ -134,7 +134,7 @@ class Reader : public nlohmann::json_sax<Json> {
     std::ifstream in(path_);
     if (!in) throw InputError(system_error(path_, "open") + "; " + kWanted);
     try {
-      Json::sax_parse(in, this);
+      read_events(in, *this);
     } catch (const std::ios_base::failure&) {
       refuse("cannot be read: the system reports an error");
     }

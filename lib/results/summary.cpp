@@ -231,7 +231,7 @@ bool is_within(const std::vector<bool>& units, const std::vector<bool>& of) {
 }
 
 SettingMeans named_setting(const std::string& head_line) {
-  const Json head = Json::parse(head_line);
+  const Json head = parse_line(head_line);
   SettingMeans setting;
   setting.algorithm = head.at("algorithm");
   setting.label = head.at("label");
@@ -358,7 +358,7 @@ void Summary::each(const std::function<void(std::string_view)>& line) const {
     const auto make = [&](std::size_t i) {
       const Job& job = all[first + i];
       lines[i] = to_line(
-          entry_json(Json::parse(*job.entry->head), job.layer,
+          entry_json(parse_line(*job.entry->head), job.layer,
                      SummarySlice(cells_, job.entry->cells, job.layer, units_),
                      SummarySlice(whole_layers_, job.entry->whole_layers, job.layer, units_)));
     };
@@ -379,7 +379,7 @@ void Summary::each(const std::function<void(std::string_view)>& line) const {
 
 Json Summary::json() const {
   Json all = Json::array();
-  each([&](std::string_view line) { all.push_back(Json::parse(line)); });
+  each([&](std::string_view line) { all.push_back(parse_line(line)); });
   return all;
 }
 

@@ -72,7 +72,7 @@ std::vector<CacheFile> cache_files(const Plan& plan) {
   for (const PlannedCell& cell : plan.cells) {
     if (cell.skip_reason || !has_cache_file(cell)) continue;
     const WorkGroup& group = plan.groups[cell.group];
-    const std::string params = params_json(*cell.params).dump();
+    const std::string params = exact_line(params_json(*cell.params));
     const std::string seed = cell.seed ? fmt::format("-{}", *cell.seed) : "";
     const std::string setting =
         fmt::format("{}\n{}\n{}\n{}\n{}\n{}", *cell.label, cell.algorithm->id, params,

@@ -38,19 +38,17 @@ std::string shell_word(const std::string& word) {
 }
 
 // A string of Python.
-std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-}
+std::string quoted(const std::string& text) { return ascii_line(nlohmann::json(text)); }
 
 // The call in Python for cells of a method that the program does not know.
 std::string python_repro_of(const SweepSource& source, const std::string& config,
                             const PlannedCell& cell, const std::vector<std::string>& ids,
                             const std::string& out) {
-  const std::string only = ids.size() == 1 ? quoted(ids.front()) : nlohmann::json(ids).dump();
+  const std::string only = ids.size() == 1 ? quoted(ids.front()) : exact_line(nlohmann::json(ids));
   std::string call = fmt::format("kb.run({}, out=\"{}\", only={}, methods=[{}]", quoted(config),
                                  out, only, cell.algorithm->title);
   if (source.has_file() && !source.sets.empty()) {
-    call += ", sets=" + nlohmann::json(source.sets).dump();
+    call += ", sets=" + exact_line(nlohmann::json(source.sets));
   }
   return call + ")";
 }

@@ -27,7 +27,7 @@ void write_sweep(const Plan& plan, const std::string& folder) {
     dump = portable_path(dump.get<std::string>(), folder);
   }
   AtomicFile file(folder + "/sweep.json");
-  file.write(sweep.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  file.write(indented(sweep, 1) + "\n");
   file.commit();
 }
 
@@ -65,7 +65,8 @@ void note_without_caches(const Plan& plan, RunObserver& observer) {
   for (const PlannedCell& cell : plan.cells) {
     if (cell.skip_reason) continue;
     const auto reason = no_cache_file(cell);
-    if (reason) settings[*cell.label + ": " + *reason].insert(params_json(*cell.params).dump());
+    if (reason)
+      settings[*cell.label + ": " + *reason].insert(exact_line(params_json(*cell.params)));
   }
   for (const auto& [text, of] : settings) {
     observer.note(fmt::format("output.caches leaves out {} setting{} of {}", of.size(),

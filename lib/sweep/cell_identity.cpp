@@ -28,7 +28,7 @@ json group_key(const Plan& plan, const WorkGroup& group) {
 GroupIdentity::GroupIdentity(const Plan& plan, const WorkGroup& group) {
   const json key = group_key(plan, group);
   const auto part = [&](const char* name) {
-    return fmt::format("\"{}\":{}", name, key[name].dump());
+    return fmt::format("\"{}\":{}", name, exact_line(key[name]));
   };
   device_to_element_bytes_ = part("device") + "," + part("dump") + "," + part("element_bytes");
   layer_ = part("layer");
@@ -43,7 +43,8 @@ GroupIdentity::Cells GroupIdentity::cells(const PlannedSetting& setting, int kv_
   std::string scoped;
   if (setting.scope) {
     scoped = fmt::format(",\"scope_kv_heads\":{},\"scope_layers\":{}",
-                         json(setting.scope->kv_heads).dump(), json(setting.scope->layers).dump());
+                         exact_line(json(setting.scope->kv_heads)),
+                         exact_line(json(setting.scope->layers)));
   }
   Cells cells;
   cells.key_ =

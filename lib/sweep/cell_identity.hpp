@@ -11,7 +11,7 @@ namespace kvbench {
 
 // Hashes canonical cell keys (sorted names, no spaces) put together from their parts: making each
 // cell's document only to hash it would be most of the time that a large plan takes. Equal to
-// hash128(cell_key(..).dump()).
+// hash128(exact_line(cell_key(..))).
 class GroupIdentity {
  public:
   // The cells of one point on one KV head, which differ in their seeds.
@@ -29,8 +29,8 @@ class GroupIdentity {
   // `group` is complete except for its cells.
   GroupIdentity(const Plan& plan, const WorkGroup& group);
 
-  // Identities of the setting's cells on the KV head. `params`: params_json(..).dump(); `storage`:
-  // storage_json(..).dump(), empty: float.
+  // Identities of the setting's cells on the KV head. `params`: exact_line(params_json(..));
+  // `storage`: exact_line(storage_json(..)), empty: float.
   Cells cells(const PlannedSetting& setting, int kv_head, const std::string& params,
               const std::string& storage) const;
 

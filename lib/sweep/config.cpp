@@ -327,7 +327,7 @@ class Reader {
     double points_left = static_cast<double>(kMaxCells);
     double cells = 0.0;     // on one stream
     Index axis_values = 0;  // beyond one of each axis
-    std::size_t bytes = resolved_.dump().size();
+    std::size_t bytes = exact_line(resolved_).size();
     for (std::size_t i = 0; i < given->size(); ++i) {
       if (errors_.is_full()) return;
       auto read = read_entry((*given)[i], algorithms, storages_, child("/algorithms", i), folder,
@@ -340,7 +340,7 @@ class Reader {
       for (const auto& axis : read.entry.axes) {
         axis_values += static_cast<Index>(axis.second.size()) - 1;
       }
-      bytes += read.resolved.dump().size();
+      bytes += exact_line(read.resolved).size();
       if (axis_values > kMaxAxisValues) {
         errors_.add("/algorithms", fmt::format("has more than {} values on its axes; shorten one",
                                                kMaxAxisValues));

@@ -159,7 +159,7 @@ class EarlierEntries {
   static std::string values_text(const SweepEntry& entry) {
     nlohmann::json values = nlohmann::json::array();
     for (const auto& [name, list] : entry.axes) values.push_back(value_json(list.front()));
-    return values.dump();
+    return exact_line(values);
   }
   // The values of its axes and of its `where`.
   static std::vector<std::optional<std::vector<Value>>> lists_of(const SweepEntry& entry) {

@@ -22,12 +22,12 @@ std::string setting_of(const PlannedCell& cell, std::map<const void*, std::strin
     return place->second;
   };
   nlohmann::json key = nlohmann::json::array({cell.algorithm->id});
-  key.push_back(text_of(cell.params.get(), [&] { return params_json(*cell.params).dump(); }));
+  key.push_back(text_of(cell.params.get(), [&] { return exact_line(params_json(*cell.params)); }));
   key.push_back(
-      text_of(cell.storage.get(), [&] { return storage_json(cell.storage.get()).dump(); }));
+      text_of(cell.storage.get(), [&] { return exact_line(storage_json(cell.storage.get())); }));
   key.push_back(cell.seed ? nlohmann::json(*cell.seed) : nlohmann::json(nullptr));
   if (cell.scope) key.push_back({cell.scope->layers, cell.scope->kv_heads});
-  return key.dump();
+  return exact_line(key);
 }
 
 void add_of_group(Plan& plan, std::size_t g) {
@@ -43,7 +43,7 @@ void add_of_group(Plan& plan, std::size_t g) {
   }
   for (PlannedLayerRecord& record : found) {
     if (static_cast<int>(record.cells.size()) != group.kv_heads) continue;
-    record.id = hash128_hex(layer_record_key(plan, record).dump());
+    record.id = hash128_hex(exact_line(layer_record_key(plan, record)));
     group.layer_records.push_back(plan.layer_records.size());
     plan.layer_records.push_back(std::move(record));
   }

@@ -219,12 +219,12 @@ class Planner {
       std::vector<Point>& points = points_.emplace_back();
       for (Index i = 0; i < entry.points(); ++i) {
         auto params = std::make_shared<const Params>(entry.point(i));
-        const std::string text = params_json(*params).dump();
+        const std::string text = exact_line(params_json(*params));
         const bool randomised = entry.algorithm->randomised(*params);
         const std::string label = label_of(entry, *params);
         for (const auto& storage : entry.storages) {
           points.push_back({params, storage, text,
-                            storage ? storage_json(storage.get()).dump() : "",
+                            storage ? exact_line(storage_json(storage.get())) : "",
                             storage ? label + " | " + storage_text(*storage) : label,
                             randomised || (storage && storage->is_randomised())});
         }

@@ -174,7 +174,7 @@ std::optional<Storages> read_storages(const json& given, const std::string& poin
   std::set<std::string> seen;
   for (std::size_t i = 0; i < given.size(); ++i) {
     for (auto& storage : read_element(given[i], child(pointer, i), errors)) {
-      const std::string text = storage_json(storage.get()).dump();
+      const std::string text = exact_line(storage_json(storage.get()));
       if (!seen.insert(text).second) {
         errors.add(child(pointer, i), "is listed twice: " + text);
       } else {

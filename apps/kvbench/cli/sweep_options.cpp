@@ -36,7 +36,7 @@ std::map<std::string, std::vector<std::string>> all_parameters() {
 // words.
 json value_of(const std::string& text) {
   for (const std::string& written : {text, "[" + text + "]"}) {
-    json value = json::parse(written, nullptr, false);
+    json value = parse_sorted_or_discarded(written);
     if (!value.is_discarded()) return value;
   }
   if (text.find(',') == std::string::npos) return text;
@@ -126,9 +126,7 @@ std::string name_part(const std::string& text) {
   return out;
 }
 
-std::string text_of(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
+std::string text_of(const json& value) { return sorted_line(value); }
 
 // The content of the sweep: algorithms, parameters and the rest that changes its cells, and the
 // dumps. A sweep grows by its seeds, so they are not part of it.
@@ -222,7 +220,7 @@ std::vector<std::string> SweepOptions::all_sets() const {
       if (other != path && other != section && !other.starts_with(path + ".")) continue;
       errors.add(fmt::format("{}: --set {} is given as well; give one of them", option, other));
     }
-    out.push_back(path + "=" + value.dump(-1, ' ', false, json::error_handler_t::replace));
+    out.push_back(path + "=" + sorted_line(value));
   };
   add("--seeds", seeds, "seeds.count");
   add("--layers", layers, "select.layers");
@@ -308,8 +306,8 @@ SweepConfig read_sweep_options(const SweepOptions& options) {
                     : options.dumps.empty() ? "--dump"
                                             : "--algorithm"));
   }
-  return parse_sweep(sweep_document(options).dump(-1, ' ', false, json::error_handler_t::replace),
-                     kPlace, options.all_sets(), all_algorithms(), ErrorPolicy::kKeep);
+  return parse_sweep(sorted_line(sweep_document(options)), kPlace, options.all_sets(),
+                     all_algorithms(), ErrorPolicy::kKeep);
 }
 
 SweepSource source_of(const SweepOptions& options) {

@@ -28,7 +28,7 @@ int run(const std::string& what) {
   const Json schema = what == "sweep"    ? sweep_schema(all_algorithms())
                       : what == "bounds" ? bounds_schema()
                                          : results_schema(all_algorithms());
-  fmt::print("{}\n", schema.dump(1));
+  fmt::print("{}\n", indented(schema, 1));
   return kExitDone;
 }
 

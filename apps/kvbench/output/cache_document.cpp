@@ -46,7 +46,7 @@ Json head_document(const KeptHead& head, const KeptRows& kept) {
 }
 
 std::string or_dash(const Json& value) {
-  return value.is_null() || value == 0 ? "-" : value.dump();
+  return value.is_null() || value == 0 ? "-" : exact_line(value);
 }
 
 std::string weights_text(const Json& weights) {
@@ -85,8 +85,9 @@ void print_cache(const Json& document) {
                {"decode", Align::kRight, 6}},
               " ");
   for (const Json& head : document["heads"]) {
-    table.add({head["sequence"].get<std::string>(), head["layer"].dump(), head["kv_head"].dump(),
-               head["prompt_tokens"].dump(), head["rows"].dump(), head["distinct_tokens"].dump(),
+    table.add({head["sequence"].get<std::string>(), exact_line(head["layer"]),
+               exact_line(head["kv_head"]), exact_line(head["prompt_tokens"]),
+               exact_line(head["rows"]), exact_line(head["distinct_tokens"]),
                weights_text(head["weights"]), or_dash(head["rows_kept_for_a_while"]),
                or_dash(head["rows_of_one_query_head"]), or_dash(head["own_keys"]),
                or_dash(head["own_values"]), head["decode"].get<std::string>()});

@@ -61,7 +61,7 @@ inline void log_notes(const std::vector<std::string>& notes) {
 }
 
 inline void print_json(const Json& document, int indent) {
-  print_block(document.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n");
+  print_block(indented(document, indent) + "\n");
 }
 
 template <class... Args>

@@ -250,7 +250,7 @@ Json PlanReport::json_without_cells() const {
 }
 
 void PlanReport::write_json(const std::function<void(std::string_view)>& write) const {
-  std::string text = json_without_cells().dump(1, ' ', false, Json::error_handler_t::replace);
+  std::string text = indented(json_without_cells(), 1);
   text.resize(text.size() - std::string_view("\n}").size());
   write(text + ",\n \"cell_list\": [");
   const char* separator = "\n  ";

@@ -44,7 +44,7 @@ bool fits(const Setting& setting, double memory) {
 
 Setting setting_of(const SettingMeans& means) {
   Setting setting{&means, Json::object(), std::nullopt};
-  const Json params = Json::parse(means.params);
+  const Json params = parse_line(means.params);
   for (const auto& [name, value] : params.items()) {
     const auto memory = value.is_object() ? value.find("memory") : value.end();
     if (memory != value.end() && memory->is_number()) {
