@@ -37,7 +37,7 @@ bool is_contiguous(const Strides& strides, Index heads, Index rows, Index column
 void copy_rows(ElementType type, const std::byte* data, const Strides& strides, Index heads,
                Index rows, Index columns, double* out) {
   const auto size = static_cast<Index>(element_bytes(type));
-  std::vector<std::byte> row_bytes(static_cast<std::size_t>(columns * size));
+  std::vector<std::byte> row_bytes(columns * size);
   for (Index head = 0; head < heads; ++head) {
     for (Index row = 0; row < rows; ++row) {
       const std::byte* begin = data + (head * strides.head + row * strides.row) * size;
@@ -83,7 +83,7 @@ DoubleStack::DoubleStack(std::string name, const AnyArray& given) : name_(std::m
     data_ = reinterpret_cast<const double*>(bytes);
     return;
   }
-  own_.resize(static_cast<std::size_t>(heads_ * rows_ * columns_));
+  own_.resize(heads_ * rows_ * columns_);
   copy_rows(*type, bytes, strides, heads_, rows_, columns_, own_.data());
   data_ = own_.data();
 }

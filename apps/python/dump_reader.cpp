@@ -76,9 +76,9 @@ nb::tuple read_layer(const Dump& dump, const std::string& sequence, int layer) {
   std::vector<double> q, k, v, norms;
   {
     const nb::gil_scoped_release unlocked;
-    q.reserve(static_cast<std::size_t>(info.query_heads * info.query_rows * info.d));
-    k.reserve(static_cast<std::size_t>(info.kv_heads * info.tokens * info.d));
-    v.reserve(static_cast<std::size_t>(info.kv_heads * info.tokens * info.dv));
+    q.reserve(info.query_heads * info.query_rows * info.d);
+    k.reserve(info.kv_heads * info.tokens * info.d);
+    v.reserve(info.kv_heads * info.tokens * info.dv);
     for (int head = 0; head < info.kv_heads; ++head) {
       const auto data = dump.read_stream(sequence, layer, head);
       k.insert(k.end(), data->keys.begin(), data->keys.end());

@@ -51,10 +51,10 @@ Parameter parameter_of(const nlohmann::json& given) {
 KeptHead head_of(const KeptRows& kept, const StreamShape& shape) {
   KeptHead head;
   head.prompt = kept.prompt;
-  head.rows = static_cast<Index>(kept.rows.size());
+  head.rows = std::ssize(kept.rows);
   if (head.rows > 0) {
-    head.d = static_cast<Index>(kept.keys.size()) / head.rows;
-    head.dv = static_cast<Index>(kept.values.size()) / head.rows;
+    head.d = std::ssize(kept.keys) / head.rows;
+    head.dv = std::ssize(kept.values) / head.rows;
   }
   head.least_tokens = kept.prompt + 1;
   for (const KeptRow& row : kept.rows) {

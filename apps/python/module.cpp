@@ -95,7 +95,7 @@ void require_attributes(const StreamOptions& options, Index d, Index heads) {
   require(options.layer >= 0, "layer", options.layer, "at least 0");
   require(options.head >= 0, "head", options.head, "at least 0");
   require(options.n_layers > options.layer, "n_layers", options.n_layers, "above layer");
-  if (options.rope && 2 * static_cast<Index>(options.rope->first.size()) > d) {
+  if (options.rope && 2 * std::ssize(options.rope->first) > d) {
     errors.add(
         fmt::format("rope: rotates {} dimensions and k has {}", 2 * options.rope->first.size(), d));
   }

@@ -126,7 +126,7 @@ constexpr fmt::format_string<> kMask =
 // apart: positions would name two tokens again and again.
 bool is_mask_of_numbers(hid_t group, const KeptRows& kept) {
   constexpr Index kFew = 2;
-  const auto rows = static_cast<Index>(kept.rows.size());
+  const auto rows = std::ssize(kept.rows);
   if (kept.prompt <= kFew || rows < kept.prompt) return false;
   for (const char* name : {"head", "begin", "end", "key", "value"}) {
     if (hdf5::has_link(group, name)) return false;

@@ -173,7 +173,7 @@ BoundOutcome check_bound(const Bound& bound, const CheckedResults& results,
                   [&](std::uint32_t place) { return !limit_of(*limit, reader.at(place)); });
     if (none.empty()) none = fmt::format("no such cell has a number as params.{}", limit->param);
   }
-  outcome.matched = static_cast<Index>(matched.size());
+  outcome.matched = std::ssize(matched);
   if (matched.empty()) outcome.violations.push_back({nullptr, "matches no cell: " + none, {}, {}});
 
   const MatchedCells cells = sort_cells(records, matched, outcome);

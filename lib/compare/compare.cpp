@@ -228,7 +228,7 @@ MetricComparison compare_metric(const std::string& metric, const UnitValues& val
                                 const ComparedResults& a, const CompareRules& rules) {
   MetricComparison out;
   out.metric = metric;
-  out.units = static_cast<Index>(values.a.size());
+  out.units = std::ssize(values.a);
   if (out.units == 0) return out;
   out.a = mean(values.a);
   out.b = mean(values.b);
@@ -265,13 +265,13 @@ void compare_settings(const ComparedResults& a, const Pairing& pairing, const Co
   for (const auto& each : pairing.settings()) settings.push_back(&each);
   const std::vector<std::string>& metrics = pairing.metrics();
   std::vector<SettingComparison> all(settings.size());
-  parallel_for(static_cast<Index>(settings.size()), [&](Index index) {
+  parallel_for(std::ssize(settings), [&](Index index) {
     const auto i = static_cast<std::size_t>(index);
     const auto& [identity, pairs] = *settings[i];
     const SettingSums sums = pairing.sums(pairs);
     all[i].setting = a.settings()[identity.first];
     if (a.tokens_vary()) all[i].setting["tokens"] = identity.second;
-    all[i].cells = static_cast<Index>(pairs.size());
+    all[i].cells = std::ssize(pairs);
     all[i].units_asked = pairing.asked(identity);
     const double floor = rules.absolute_tolerance;
     const std::size_t memory = metrics.size() - 2;  // and its weights

@@ -58,8 +58,7 @@ void ComparedResults::add(const Json& cell) {
     unit[name] = key.value(name, Json());
   }
   const std::string text = to_line({unit["dump"], unit["sequence"]});
-  const Index number =
-      find_text_.try_emplace(text, static_cast<Index>(find_text_.size())).first->second;
+  const Index number = find_text_.try_emplace(text, std::ssize(find_text_)).first->second;
   const int layer = unit["layer"].is_number_integer() ? unit["layer"].get<int>() : 0;
   const Json tokens = key.value("tokens", Json());
   fixed.tokens = tokens.is_number_integer() ? tokens.get<Index>() : 0;

@@ -38,12 +38,12 @@ Turn Turn::mean(const Rope& rope, Index first, Index last) {
 
 void Turn::apply(const double* in, Index d, double* out) const {
   for (Index k = 0; k < d; ++k) out[k] = in[k];
-  const Index pairs = static_cast<Index>(cos_.size());
+  const Index pairs = std::ssize(cos_);
   for (Index p = 0; p < pairs; ++p) {
     const Index a = rope_->interleaved ? 2 * p : p;
     const Index b = rope_->interleaved ? 2 * p + 1 : p + pairs;
-    const double c = cos_[static_cast<std::size_t>(p)];
-    const double s = sin_[static_cast<std::size_t>(p)];
+    const double c = cos_[p];
+    const double s = sin_[p];
     out[a] = in[a] * c - in[b] * s;
     out[b] = in[b] * c + in[a] * s;
   }

@@ -84,13 +84,10 @@ struct Stream {
   // Empty: none.
   std::vector<double> alibi_slopes;
 
-  const double* query(int g, Index row) const {
-    return queries[static_cast<std::size_t>(g)].row(row - shape.first_query);
-  }
+  const double* query(int g, Index row) const { return queries[g].row(row - shape.first_query); }
   // Sink of query head g; -infinity without one, whose canonical_exp adds 0.
   double sink(int g) const {
-    return sinks.empty() ? -std::numeric_limits<double>::infinity()
-                         : sinks[static_cast<std::size_t>(g)];
+    return sinks.empty() ? -std::numeric_limits<double>::infinity() : sinks[g];
   }
 };
 

@@ -189,10 +189,9 @@ class Content {
       reading.sampled = reading.sampled || share.is_sampled();
       Hash128 own;
       const Tensor tensor = open(place);
-      std::vector<HeadDigest> digests(static_cast<std::size_t>(tensor.heads()));
+      std::vector<HeadDigest> digests(tensor.heads());
       for (Index head = 0; head < tensor.heads(); ++head) {
-        add_head(info_.hashed_by_tensor ? own : hash, tensor, head, share,
-                 digests[static_cast<std::size_t>(head)]);
+        add_head(info_.hashed_by_tensor ? own : hash, tensor, head, share, digests[head]);
       }
       if (info_.hashed_by_tensor) {
         hash.add(own.hex());
@@ -287,11 +286,10 @@ class Content {
         continue;
       }
       const Tensor tensor = open(place);
-      std::vector<HeadDigest> digests(static_cast<std::size_t>(tensor.heads()));
+      std::vector<HeadDigest> digests(tensor.heads());
       Hash128 unused;
       for (Index head = 0; head < tensor.heads(); ++head) {
-        add_head(unused, tensor, head, {.bytes = 0, .whole = 1},
-                 digests[static_cast<std::size_t>(head)]);
+        add_head(unused, tensor, head, {.bytes = 0, .whole = 1}, digests[head]);
       }
       add_survey(layers, place, digests);
     }

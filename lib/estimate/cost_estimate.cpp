@@ -44,8 +44,7 @@ std::uint64_t kind_of(const Plan& plan, const HeadCells& head, ParamsHashes& kno
   for (const Index number :
        {group.shape.tokens, group.shape.d, group.shape.dv,
         static_cast<Index>(group.shape.heads_per_kv), group.shape.first_query, group.shape.reach(),
-        group.prompt, static_cast<Index>(group.rows.size()), group.hidden,
-        static_cast<Index>(group.layer_records.size())}) {
+        group.prompt, std::ssize(group.rows), group.hidden, std::ssize(group.layer_records)}) {
     mix(static_cast<std::uint64_t>(number));
   }
   plan.cells.for_each_to_run(head.cells, [&](const PlannedCell& cell, std::size_t count) {
@@ -64,7 +63,7 @@ std::vector<HeadCells> heads_of(const Plan& plan, const ShardSelection& selectio
     const std::vector<double> work = head_multiply_adds(plan, plan.groups[g]);
     for (const PlannedHead& head : plan.cells.heads(plan.groups[g].cells)) {
       if (!selection.has(g, head.kv_head)) continue;
-      HeadCells to_time{head, 0, work[static_cast<std::size_t>(head.kv_head)]};
+      HeadCells to_time{head, 0, work[head.kv_head]};
       plan.cells.for_each_to_run(
           head.cells, [&](const PlannedCell&, std::size_t count) { to_time.to_run += count; });
       if (to_time.to_run > 0) heads.push_back(to_time);

@@ -346,7 +346,7 @@ std::vector<std::string> children(hid_t group) {
 std::vector<std::uint64_t> extent(hid_t dataspace) {
   const int rank = H5Sget_simple_extent_ndims(dataspace);
   if (rank < 0) throw Error(last_error());
-  std::vector<hsize_t> dims(static_cast<std::size_t>(rank));
+  std::vector<hsize_t> dims(rank);
   if (rank > 0 && H5Sget_simple_extent_dims(dataspace, dims.data(), nullptr) < 0) {
     throw Error(last_error());
   }

@@ -50,7 +50,7 @@ void refuse_to_replace(const std::string& path, WrittenKind kind) {
   if (std::filesystem::is_regular_file(status)) {
     std::ifstream in(path, std::ios::binary);
     in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(in.gcount()));
+    text.resize(in.gcount());
     if (text.empty()) return;
     if (hdf5 ? text.compare(0, kHdf5.size(), kHdf5) == 0
              : text[0] == '{' && text.find("\"kvbench.results\"") != std::string::npos) {

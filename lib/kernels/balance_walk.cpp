@@ -119,7 +119,7 @@ class Walk {
  public:
   Walk(const WalkRule& rule, Index size)
       : rule_(rule), eta_(static_cast<std::size_t>(whole_lanes(size)), 0.0) {
-    result_.signs.reserve(static_cast<std::size_t>(size));
+    result_.signs.reserve(size);
   }
 
   void step(Index j, const double* row, double scale, double uniform) {
@@ -128,7 +128,7 @@ class Walk {
       sum = Lanes::fma(Lanes::load(row + i), Lanes::load(eta_.data() + i), sum);
     }
     const double wanted = 0.5 - rule_.gain * sum.sum() * scale;
-    eta_[static_cast<std::size_t>(j)] = result_.draw(rule_, wanted, uniform);
+    eta_[j] = result_.draw(rule_, wanted, uniform);
   }
 
   WalkResult result() && { return std::move(result_); }
@@ -158,8 +158,8 @@ class ResidentMatrices final : public WalkMatrices {
 }  // namespace
 
 WalkMatrix::WalkMatrix(const WalkKernel& kernel, ConstMatrix keys, ConstMatrix values) {
-  starts_.reserve(static_cast<std::size_t>(keys.rows));
-  scale_.reserve(static_cast<std::size_t>(keys.rows));
+  starts_.reserve(keys.rows);
+  scale_.reserve(keys.rows);
   rows_.reserve(static_cast<std::size_t>(WalkMatrices::bytes(keys.rows) / sizeof(double)));
   for_each_row(kernel, keys, values, [&](Index j, const double* row, double scale) {
     starts_.push_back(rows_.size());
@@ -176,7 +176,7 @@ WalkResult balance_walk(const WalkRule& rule, const WalkMatrix& matrix,
                         const std::vector<double>& uniforms) {
   Walk walk(rule, matrix.size());
   for (Index j = 0; j < matrix.size(); ++j) {
-    walk.step(j, matrix.row(j), matrix.scale(j), uniforms[static_cast<std::size_t>(j)]);
+    walk.step(j, matrix.row(j), matrix.scale(j), uniforms[j]);
   }
   return std::move(walk).result();
 }
@@ -185,7 +185,7 @@ WalkResult balance_walk(const WalkRule& rule, const WalkKernel& kernel, ConstMat
                         ConstMatrix values, const std::vector<double>& uniforms) {
   Walk walk(rule, keys.rows);
   for_each_row(kernel, keys, values, [&](Index j, const double* row, double scale) {
-    walk.step(j, row, scale, uniforms[static_cast<std::size_t>(j)]);
+    walk.step(j, row, scale, uniforms[j]);
   });
   return std::move(walk).result();
 }
@@ -194,10 +194,9 @@ std::shared_ptr<const WalkMatrices> CpuKernels::walk_matrices(const std::vector<
                                                               const WalkSource& tokens) const {
   auto matrices = std::make_shared<ResidentMatrices>();
   matrices->of.resize(sizes.size());
-  parallel_for(static_cast<Index>(sizes.size()), [&](Index w) {
+  parallel_for(std::ssize(sizes), [&](Index w) {
     const WalkTokens seen = tokens(w);
-    matrices->of[static_cast<std::size_t>(w)].emplace(seen.kernel, seen.keys.view,
-                                                      seen.values.view);
+    matrices->of[w].emplace(seen.kernel, seen.keys.view, seen.values.view);
   });
   return matrices;
 }
@@ -207,7 +206,7 @@ std::vector<WalkResult> CpuKernels::balance_walks(
     const std::vector<std::vector<double>>& uniforms) const {
   const auto& kept = dynamic_cast<const ResidentMatrices&>(matrices).of;
   std::vector<WalkResult> walks(uniforms.size());
-  parallel_for(static_cast<Index>(uniforms.size()), [&](Index each) {
+  parallel_for(std::ssize(uniforms), [&](Index each) {
     const auto w = static_cast<std::size_t>(each);
     walks[w] = balance_walk(rule, *kept[w], uniforms[w]);
   });
@@ -218,7 +217,7 @@ std::vector<WalkResult> CpuKernels::balance_walks(
     const WalkRule& rule, const WalkSource& tokens,
     const std::vector<std::vector<double>>& uniforms) const {
   std::vector<WalkResult> walks(uniforms.size());
-  parallel_for(static_cast<Index>(uniforms.size()), [&](Index each) {
+  parallel_for(std::ssize(uniforms), [&](Index each) {
     const auto w = static_cast<std::size_t>(each);
     const WalkTokens seen = tokens(each);
     walks[w] = balance_walk(rule, seen.kernel, seen.keys.view, seen.values.view, uniforms[w]);

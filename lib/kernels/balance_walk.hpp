@@ -16,10 +16,10 @@ class WalkMatrix {
   // `keys` [m, d]; `values` [m, dv], or no rows: <v_i, v_j> = 1.
   WalkMatrix(const WalkKernel& kernel, ConstMatrix keys, ConstMatrix values);
 
-  Index size() const { return static_cast<Index>(scale_.size()); }
+  Index size() const { return std::ssize(scale_); }
   // K_ij / scale_j for i < j, then zeros up to a multiple of eight.
-  const double* row(Index j) const { return rows_.data() + starts_[static_cast<std::size_t>(j)]; }
-  double scale(Index j) const { return scale_[static_cast<std::size_t>(j)]; }
+  const double* row(Index j) const { return rows_.data() + starts_[j]; }
+  double scale(Index j) const { return scale_[j]; }
 
  private:
   std::vector<double> rows_;

@@ -46,7 +46,7 @@ class Net {
         young_(points.cols) {
     net_.delta = delta;
     net_.first = first;
-    net_.assignment.reserve(static_cast<std::size_t>(std::max<Index>(0, points.rows - first)));
+    net_.assignment.reserve(std::max<Index>(0, points.rows - first));
   }
 
   void enter(Index first, Index last) {
@@ -54,15 +54,15 @@ class Net {
     for (Index j = first; j < last; ++j) {
       Index winner = place_of(j);
       if (winner < 0) {
-        winner = static_cast<Index>(net_.opened_by.size());
+        winner = std::ssize(net_.opened_by);
         young_.add(points_.row(j));
         net_.opened_by.push_back(static_cast<std::int32_t>(j));
       }
       net_.assignment.push_back(static_cast<std::int32_t>(winner));
     }
     if (!filter_points_.usable()) return;
-    for (Index c = filter_.count(); c < static_cast<Index>(net_.opened_by.size()); ++c) {
-      filter_.add(net_.opened_by[static_cast<std::size_t>(c)]);
+    for (Index c = filter_.count(); c < std::ssize(net_.opened_by); ++c) {
+      filter_.add(net_.opened_by[c]);
     }
     young_.clear();
   }
@@ -82,7 +82,7 @@ class Net {
     if (joins_old) return old.near.front();
     if (old.low <= square * (1.0 + 1e-12) && old.low <= best.squared_distance) {
       for (const std::int32_t c : old.near) {
-        const double* representative = points_.row(net_.opened_by[static_cast<std::size_t>(c)]);
+        const double* representative = points_.row(net_.opened_by[c]);
         const double distance = squared_distance(points_.row(j), representative, points_.cols);
         const bool older = distance == best.squared_distance && c < best.place;
         if (distance < best.squared_distance || older) best = {c, distance};

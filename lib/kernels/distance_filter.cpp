@@ -40,13 +40,13 @@ FilterPoints::FilterPoints(ConstMatrix points, Index first)
   if (!usable()) return;
   const Index count = points.rows - first;
   const Row center(scale_.mean.data(), points.cols);
-  rows_.resize(static_cast<std::size_t>(count * size_), 1.0F);
-  norms_.resize(static_cast<std::size_t>(count));
+  rows_.resize(count * size_, 1.0F);
+  norms_.resize(count);
   Eigen::VectorXd x(points.cols);
   for (Index j = first; j < points.rows; ++j) {
     x = (Row(points.row(j), points.cols) - center) * scale_.scale;
     Eigen::Map<Eigen::VectorXf>(rows_.data() + place(j), points.cols) = x.cast<float>();
-    norms_[static_cast<std::size_t>(j - first)] = x.norm();
+    norms_[j - first] = x.norm();
   }
 }
 
@@ -72,7 +72,7 @@ void DistanceFilter::ask(Index first, Index last) {
   const Index asked = last - first;
   const Index padded = (count_ + kStep - 1) / kStep * kStep;
   asked_ = first;
-  scores_.resize(static_cast<std::size_t>(padded * asked));
+  scores_.resize(padded * asked);
   Eigen::Map<FloatMatrix> scores(scores_.data(), padded, asked);
   scores.topRows(count_).noalias() =
       Eigen::Map<const FloatMatrix>(centers_.data(), size, count_).transpose() *
@@ -90,17 +90,17 @@ const DistanceFilter::Answer& DistanceFilter::answer(Index row) {
   const float* scores = scores_.data() + (row - asked_) * padded;
   const double reach = norm + longest_;
   const double band = filter_band(points_.size_ - 1, reach);
-  step_largest_.resize(static_cast<std::size_t>(padded / kStep));
+  step_largest_.resize(padded / kStep);
   float best = -std::numeric_limits<float>::infinity();
   for (Index i = 0; i < padded; i += kStep) {
     const float largest = Step(scores + i).maxCoeff();
-    step_largest_[static_cast<std::size_t>(i / kStep)] = largest;
+    step_largest_[i / kStep] = largest;
     best = std::max(best, largest);
   }
   // Scores are half of squared distances: twice the band there is once the band here.
   const double enough = static_cast<double>(best) - band;
   for (Index i = 0; i < padded; i += kStep) {
-    if (static_cast<double>(step_largest_[static_cast<std::size_t>(i / kStep)]) < enough) continue;
+    if (static_cast<double>(step_largest_[i / kStep]) < enough) continue;
     for (Index c = i; c < std::min(i + kStep, count_); ++c) {
       if (static_cast<double>(scores[c]) >= enough) {
         answer_.near.push_back(static_cast<std::int32_t>(c));

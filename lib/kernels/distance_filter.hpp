@@ -42,7 +42,7 @@ class FilterPoints {
   friend class DistanceFilter;
 
   Index place(Index row) const { return (row - first_) * size_; }
-  double norm(Index row) const { return norms_[static_cast<std::size_t>(row - first_)]; }
+  double norm(Index row) const { return norms_[row - first_]; }
 
   Index first_;
   Index size_;  // d + 1: a row ends with 1

@@ -20,7 +20,7 @@ double distance_quantile(ConstMatrix points, double quantile) {
   const auto sample = [&](Index m) { return points.row(m * points.rows / count); };
 
   std::vector<double> distances;
-  distances.reserve(static_cast<std::size_t>(count * (count - 1) / 2));
+  distances.reserve(count * (count - 1) / 2);
   for (Index i = 0; i < count; ++i) {
     for (Index j = i + 1; j < count; ++j) {
       distances.push_back(std::sqrt(squared_distance(sample(i), sample(j), points.cols)));

@@ -126,9 +126,9 @@ class Block {
     for (Index q = 0; q < count_; ++q) {
       const double* query = stream.query(head(q), row(q));
       for (Index k = 0; k < shape_.d; ++k) {
-        queries_[static_cast<std::size_t>(q * shape_.d + k)] = shape_.scale * query[k];
+        queries_[q * shape_.d + k] = shape_.scale * query[k];
       }
-      if (shape_.sinks) running_[static_cast<std::size_t>(q)] = {stream.sink(head(q)), 1.0, 0.0};
+      if (shape_.sinks) running_[q] = {stream.sink(head(q)), 1.0, 0.0};
     }
   }
 
@@ -140,7 +140,7 @@ class Block {
     }
     for (Index q = 0; q < count_; ++q) {
       const auto query_index = static_cast<std::size_t>(first_query_index_ + q);
-      const Running& run = running_[static_cast<std::size_t>(q)];
+      const Running& run = running_[q];
       const double* from = outputs_.data() + q * width_;
       double* to = out_.outputs.data() + (first_query_index_ + q) * shape_.dv;
       for (Index k = 0; k < shape_.dv; ++k) to[k] = from[k] / run.sum;
@@ -151,9 +151,7 @@ class Block {
   }
 
  private:
-  Index row(Index q) const {
-    return out_.rows[static_cast<std::size_t>((first_query_index_ + q) / shape_.heads_per_kv)];
-  }
+  Index row(Index q) const { return out_.rows[(first_query_index_ + q) / shape_.heads_per_kv]; }
 
   int head(Index q) const {
     return static_cast<int>((first_query_index_ + q) % shape_.heads_per_kv);
@@ -250,8 +248,7 @@ class Block {
     const auto bias = [&](double* logits) {
       add_alibi(stream_, head(q), i, start + lo, start + hi, logits + lo);
     };
-    const double rescale =
-        absorb(shape_, bias, x, lo, hi, size, running_[static_cast<std::size_t>(q)]);
+    const double rescale = absorb(shape_, bias, x, lo, hi, size, running_[q]);
     if (rescale == 1.0) return;
     double* output = outputs_.data() + q * width_;
     for (Index k = 0; k < width_; ++k) output[k] *= rescale;
@@ -277,11 +274,11 @@ class Block {
 ExactRows CpuKernels::exact_attention(const Stream& stream, std::vector<Index> rows) const {
   ExactRows out;
   out.rows = std::move(rows);
-  const Index query_count = static_cast<Index>(out.rows.size()) * stream.shape.heads_per_kv;
-  out.outputs.resize(static_cast<std::size_t>(query_count * stream.shape.dv));
-  out.max_logit.resize(static_cast<std::size_t>(query_count));
-  out.normalizer.resize(static_cast<std::size_t>(query_count));
-  out.squared_sum.resize(static_cast<std::size_t>(query_count));
+  const Index query_count = std::ssize(out.rows) * stream.shape.heads_per_kv;
+  out.outputs.resize(query_count * stream.shape.dv);
+  out.max_logit.resize(query_count);
+  out.normalizer.resize(query_count);
+  out.squared_sum.resize(query_count);
   const Index queries = queries_per_block(stream.shape, query_count);
   const Index blocks = (query_count + queries - 1) / queries;
   parallel_for(blocks, [&](Index b) {

@@ -47,7 +47,7 @@ class Frontier {
       nearest_.centers.push_back(known.centers[i]);
     }
     packed_.clear();
-    packed_.reserve(static_cast<Index>(rows_.size()));
+    packed_.reserve(std::ssize(rows_));
     for (const Index row : rows_) packed_.add(points_.row(row));
     nearest_.distances.resize(static_cast<std::size_t>(packed_.blocks() * PackedPoints::kWidth),
                               0.0);
@@ -80,8 +80,7 @@ class Frontier {
   // The first of the points at that distance.
   Index first_at(double distance) const {
     const std::vector<double>& all = nearest_.distances;
-    return rows_[static_cast<std::size_t>(std::find(all.begin(), all.end(), distance) -
-                                          all.begin())];
+    return rows_[std::find(all.begin(), all.end(), distance) - all.begin()];
   }
 
  private:
@@ -119,7 +118,7 @@ class Traversal {
 
  private:
   std::size_t place(Index row) const { return static_cast<std::size_t>(row - first_); }
-  Index centers() const { return static_cast<Index>(out_.tokens.size()); }
+  Index centers() const { return std::ssize(out_.tokens); }
 
   // First row that is not a centre: centres are at distance 0, as are points equal to one.
   Index first_left() const {
@@ -130,7 +129,7 @@ class Traversal {
   double begin(Index start) {
     out_.tokens.push_back(start);
     chosen_[place(start)] = 1;
-    const auto points = static_cast<Index>(nearest_.distances.size());
+    const auto points = std::ssize(nearest_.distances);
     parallel_for((points + kRowsAtOnce - 1) / kRowsAtOnce, [&](Index part) {
       const Index first = part * kRowsAtOnce;
       const Index last = std::min(first + kRowsAtOnce, points);
@@ -139,11 +138,11 @@ class Traversal {
       std::vector<double> distances(rows.size());
       canonical_chains<DistanceStep>(points_.row(start), rows, points_.cols, distances.data());
       for (Index i = first; i < last; ++i) {
-        const double distance = distances[static_cast<std::size_t>(i - first)];
+        const double distance = distances[i - first];
         // One that overflows is as far as one that is not known.
         if (!(distance < std::numeric_limits<double>::infinity())) continue;
-        nearest_.distances[static_cast<std::size_t>(i)] = distance;
-        nearest_.centers[static_cast<std::size_t>(i)] = 0;
+        nearest_.distances[i] = distance;
+        nearest_.centers[i] = 0;
       }
     });
     return *std::max_element(nearest_.distances.begin(), nearest_.distances.end());
@@ -176,15 +175,15 @@ class Traversal {
   double update_from(Index known) {
     filter_.forget();
     for (Index c = known; c < centers(); ++c) {
-      filter_.add(out_.tokens[static_cast<std::size_t>(c)]);
+      filter_.add(out_.tokens[c]);
     }
     filter_.finish();
     const Index parts = thread_count();
     const Index tiles = filter_.tiles();
-    std::vector<double> largest(static_cast<std::size_t>(parts), 0.0);
+    std::vector<double> largest(parts, 0.0);
     parallel_for(parts, [&](Index p) {
       std::vector<NearerFilter::Pair> pairs;
-      double& of_part = largest[static_cast<std::size_t>(p)];
+      double& of_part = largest[p];
       for (Index tile = tiles * p / parts; tile < tiles * (p + 1) / parts; ++tile) {
         of_part = std::max(of_part, update(tile, known, pairs));
       }
@@ -207,7 +206,7 @@ class Traversal {
       for (std::size_t i = 0; i < kChains; ++i) {
         const NearerFilter::Pair& pair = pairs[first + std::min(i, count - 1)];
         x[i] = points_.row(first_ + base + pair.point);
-        y[i] = points_.row(out_.tokens[static_cast<std::size_t>(known + pair.center)]);
+        y[i] = points_.row(out_.tokens[known + pair.center]);
       }
       for (Index k = 0; k < points_.cols; ++k) {
         unrolled<kChains>([&](auto i) { sums[i] = DistanceStep::next(x[i][k], y[i][k], sums[i]); });

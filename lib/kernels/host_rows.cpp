@@ -134,10 +134,10 @@ AnswerMasses HostRows::masses_of(const Scratch& scratch, Index tile, Index lane)
 }
 
 void HostRows::lay_out(const LogitBlock& block, UnfilledDoubles& room) const {
-  const auto queries = static_cast<Index>(block.max_logit.size());
+  const auto queries = std::ssize(block.max_logit);
   const Index tiles = (queries + kAbreast - 1) / kAbreast;
   room.clear();  // nothing of it is to be copied where it grows
-  room.resize(static_cast<std::size_t>(numbers_abreast(queries, tokens_)));
+  room.resize(numbers_abreast(queries, tokens_));
   const StreamShape& shape = stream_.shape;
   parallel_for(tiles, [&](Index tile) {
     double* to = room.data() + tile * tokens_ * kAbreast;
@@ -147,8 +147,7 @@ void HostRows::lay_out(const LogitBlock& block, UnfilledDoubles& room) const {
     for (Index q = 0; q < kAbreast; ++q) {
       const Index query = tile * kAbreast + q;
       const bool is_one = query < queries;
-      const Index row =
-          is_one ? block.rows[static_cast<std::size_t>(query / shape.heads_per_kv)] : 0;
+      const Index row = is_one ? block.rows[query / shape.heads_per_kv] : 0;
       first[q] = is_one ? shape.first_visible(row) : 0;
       last[q] = is_one ? shape.visible_end(row) : 0;
       from[q] = block.exps.data() + query * tokens_;
@@ -177,7 +176,7 @@ bool HostRows::is_enough(const AnswerBatch& batch) const {
   constexpr Index kEnoughQuestions = 8 * WeightTable::kPlaces;
   constexpr std::size_t kEnoughWeights = std::size_t{1} << 15;
   if (batch.questions.empty()) return false;
-  const auto questions = static_cast<Index>(batch.questions.size());
+  const auto questions = std::ssize(batch.questions);
   const bool is_much = batch.weights.size() >= kEnoughWeights || questions >= kEnoughQuestions;
   const bool is_more =
       batch.weights.size() >= 4 * kEnoughWeights || questions >= 2 * kEnoughQuestions;
@@ -188,20 +187,20 @@ bool HostRows::is_enough(const AnswerBatch& batch) const {
 void HostRows::answer(const AnswerBatch& batch, std::vector<double>& numerators,
                       std::vector<AnswerMasses>& masses) const {
   const Index dv = stream_.shape.dv;
-  const auto count = static_cast<Index>(batch.questions.size());
-  numerators.resize(static_cast<std::size_t>(count * dv));
-  masses.resize(static_cast<std::size_t>(count));
+  const auto count = std::ssize(batch.questions);
+  numerators.resize(count * dv);
+  masses.resize(count);
   Scratch scratch;
-  scratch.sums.resize(static_cast<std::size_t>(kTiles * dv * kAbreast));
+  scratch.sums.resize(kTiles * dv * kAbreast);
   const auto place_of = [&](Index q) {
-    return batch.questions[static_cast<std::size_t>(q)].query_index % WeightTable::kPlaces;
+    return batch.questions[q].query_index % WeightTable::kPlaces;
   };
   for (Index first = 0; first < count;) {
     // One that is asked again begins another group.
-    const Index group = group_of(batch.questions[static_cast<std::size_t>(first)]);
+    const Index group = group_of(batch.questions[first]);
     Index last = first;
     scratch.places.clear();
-    while (last < count && group_of(batch.questions[static_cast<std::size_t>(last)]) == group &&
+    while (last < count && group_of(batch.questions[last]) == group &&
            (last == first || place_of(last) > scratch.places.back())) {
       scratch.places.push_back(place_of(last++));
     }
@@ -211,10 +210,9 @@ void HostRows::answer(const AnswerBatch& batch, std::vector<double>& numerators,
       const Index tile = place_of(q) / kAbreast;
       const Index lane = place_of(q) % kAbreast;
       for (Index k = 0; k < dv; ++k) {
-        numerators[static_cast<std::size_t>(q * dv + k)] =
-            scratch.sums[static_cast<std::size_t>((tile * dv + k) * kAbreast + lane)];
+        numerators[q * dv + k] = scratch.sums[(tile * dv + k) * kAbreast + lane];
       }
-      masses[static_cast<std::size_t>(q)] = masses_of(scratch, tile, lane);
+      masses[q] = masses_of(scratch, tile, lane);
     }
     first = last;
   }
@@ -227,14 +225,14 @@ void HostRows::answer_group(Index first_tile, Scratch& scratch) const {
   std::fill(scratch.sums.begin(), scratch.sums.end(), 0.0);
   for (Masses& masses : scratch.masses) masses = {};
   const std::vector<std::int32_t>& tokens = scratch.table.tokens();
-  const auto count = static_cast<Index>(tokens.size());
+  const auto count = std::ssize(tokens);
   Part& part = scratch.part;
   for (part.first = 0; part.first < count; part.first = part.last) {
     part.last = std::min(part.first + kTokensAtOnce, count);
     part.count = 0;
     for (Index i = part.first; i < part.last; ++i) {
       if (!scratch.table.sums_value(i)) continue;
-      part.values[part.count++] = stream_.values.row(tokens[static_cast<std::size_t>(i)]);
+      part.values[part.count++] = stream_.values.row(tokens[i]);
     }
     for (Index tile = tile_begin; tile < tile_end;) {
       const Index run = std::min<Index>(tile_end - tile, kMostTiles);
@@ -263,7 +261,7 @@ void HostRows::weigh(const double* exps, Index tile, Scratch& scratch) const {
   const WeightTable& table = scratch.table;
   const Index stride = tokens_ * kAbreast;
   const std::int32_t* const tokens = table.tokens().data();
-  const auto end = static_cast<Index>(table.tokens().size()) - 1;
+  const auto end = std::ssize(table.tokens()) - 1;
   const bool has_own_sum[] = {true, table.has_own_sum(kDenominator), table.has_own_sum(kLogarithm),
                               table.has_own_sum(kKept)};
   Masses* const masses = scratch.masses + tile;

@@ -100,7 +100,7 @@ class Tridiagonal {
     AlignedDoubles w;
   };
 
-  double& at(Index i, Index j) { return a_[static_cast<std::size_t>(i * stride_ + j)]; }
+  double& at(Index i, Index j) { return a_[i * stride_ + j]; }
 
   // Makes column k zero below k + 1. Its changes to later columns wait for the next step, which
   // reads them anyway.
@@ -121,8 +121,8 @@ class Tridiagonal {
     Update next{AlignedDoubles(static_cast<std::size_t>(stride_), 0.0),
                 AlignedDoubles(static_cast<std::size_t>(stride_), 0.0)};
     AlignedDoubles& v = next.v;
-    for (Index i = k + 1; i < n_; ++i) v[static_cast<std::size_t>(i)] = at(i, k);
-    v[static_cast<std::size_t>(k + 1)] += std::copysign(length, head);
+    for (Index i = k + 1; i < n_; ++i) v[i] = at(i, k);
+    v[k + 1] += std::copysign(length, head);
     const double beta = 1.0 / std::fma(length, std::abs(head), beside_.back());  // 2 / v^T v
     AlignedDoubles& w = next.w;
     last_ ? pass<true, true>(k + 1, &next) : pass<false, true>(k + 1, &next);
@@ -298,11 +298,11 @@ void Cholesky::solve(MutableMatrix b) const {
 
 std::vector<double> quadratic_forms(const Cholesky& a, ConstMatrix x) {
   constexpr Index kAtOnce = 64;
-  std::vector<double> out(static_cast<std::size_t>(x.rows), 0.0);
+  std::vector<double> out(x.rows, 0.0);
   parallel_for((x.rows + kAtOnce - 1) / kAtOnce, [&](Index task) {
     const Index first = task * kAtOnce;
     const Index count = std::min(kAtOnce, x.rows - first);
-    std::vector<double> columns(static_cast<std::size_t>(x.cols * count));
+    std::vector<double> columns(x.cols * count);
     const MutableMatrix b(columns.data(), x.cols, count);
     for (Index r = 0; r < count; ++r) {
       for (Index k = 0; k < x.cols; ++k) b(k, r) = x(first + r, k);
@@ -310,7 +310,7 @@ std::vector<double> quadratic_forms(const Cholesky& a, ConstMatrix x) {
     a.solve_half(b);
     for (Index k = 0; k < x.cols; ++k) {
       for (Index r = 0; r < count; ++r) {
-        double& sum = out[static_cast<std::size_t>(first + r)];
+        double& sum = out[first + r];
         sum = std::fma(b(k, r), b(k, r), sum);
       }
     }

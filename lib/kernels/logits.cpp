@@ -20,10 +20,10 @@ void fill_tile(const Stream& stream, Index tile_first, LogitBlock& out) {
   std::vector<Index> query_count;
   const auto bias = [&](Index query_index, double* x) {
     const auto g = static_cast<int>(query_index % shape.heads_per_kv);
-    const Index row = out.rows[static_cast<std::size_t>(query_index / shape.heads_per_kv)];
+    const Index row = out.rows[query_index / shape.heads_per_kv];
     add_alibi(stream, g, row, tile_first, tile_last, x);
   };
-  std::vector<double> scratch(static_cast<std::size_t>(kQueriesPerCall * kTileTokens));
+  std::vector<double> scratch(kQueriesPerCall * kTileTokens);
   const auto flush = [&] {
     tile.logits(shape, queries, 0, tile.padded(), scratch.data(), kTileTokens);
     for (std::size_t q = 0; q < queries.size(); ++q) {
@@ -43,7 +43,7 @@ void fill_tile(const Stream& stream, Index tile_first, LogitBlock& out) {
     for (int g = 0; g < shape.heads_per_kv; ++g) {
       queries.push_back(stream.query(g, i));
       query_count.push_back(static_cast<Index>(r) * shape.heads_per_kv + g);
-      if (static_cast<Index>(queries.size()) == kQueriesPerCall) flush();
+      if (std::ssize(queries) == kQueriesPerCall) flush();
     }
   }
   if (!queries.empty()) flush();
@@ -54,20 +54,20 @@ void fill_tile(const Stream& stream, Index tile_first, LogitBlock& out) {
 void CpuKernels::logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const {
   out.rows = std::move(rows);
   const Index heads_per_kv = stream.shape.heads_per_kv;
-  const Index query_count = static_cast<Index>(out.rows.size()) * heads_per_kv;
+  const Index query_count = std::ssize(out.rows) * heads_per_kv;
   out.tokens = out.rows.empty() ? 0 : stream.shape.visible_end(out.rows.back());
-  out.logits.resize(static_cast<std::size_t>(query_count * out.tokens));
+  out.logits.resize(query_count * out.tokens);
   out.exps.resize(out.logits.size());
-  out.max_logit.resize(static_cast<std::size_t>(query_count));
+  out.max_logit.resize(query_count);
   if (query_count == 0) return;
 
   const Index first_tile = stream.shape.first_visible(out.rows.front()) / kTileTokens;
   const Index tiles = (out.tokens + kTileTokens - 1) / kTileTokens - first_tile;
   parallel_for(tiles, [&](Index t) { fill_tile(stream, (first_tile + t) * kTileTokens, out); });
   parallel_for(query_count, [&](Index query_index) {
-    const Index i = out.rows[static_cast<std::size_t>(query_index / heads_per_kv)];
+    const Index i = out.rows[query_index / heads_per_kv];
     const auto g = static_cast<int>(query_index % heads_per_kv);
-    out.max_logit[static_cast<std::size_t>(query_index)] = exponentiate(
+    out.max_logit[query_index] = exponentiate(
         out.logits.data() + query_index * out.tokens, out.exps.data() + query_index * out.tokens,
         stream.shape.first_visible(i), stream.shape.visible_end(i), stream.sink(g));
   });

@@ -80,8 +80,8 @@ float rounded_up(double x) { return static_cast<float>(x + std::abs(x) * 0x1p-23
 NearerFilter::NearerFilter(ConstMatrix points, Index first)
     : scale_(points, first), first_(first), count_(points.rows - first), d_(points.cols) {
   if (!usable()) return;
-  packed_.resize(static_cast<std::size_t>(tiles() * d_ * kWidth));
-  norms_.resize(static_cast<std::size_t>(tiles() * kWidth));
+  packed_.resize(tiles() * d_ * kWidth);
+  norms_.resize(tiles() * kWidth);
   parallel_for(tiles(), [&](Index tile) { pack(points, tile); });
 }
 
@@ -92,14 +92,11 @@ void NearerFilter::pack(ConstMatrix points, Index tile) {
     const bool used = base + i < count_;
     double squares = 0.0;
     for (Index k = 0; k < d_; ++k) {
-      const double x =
-          used ? (points(first_ + base + i, k) - scale_.mean[static_cast<std::size_t>(k)]) *
-                     scale_.scale
-               : 0.0;
+      const double x = used ? (points(first_ + base + i, k) - scale_.mean[k]) * scale_.scale : 0.0;
       squares += x * x;
       to[k * kWidth + i] = static_cast<float>(x);
     }
-    norms_[static_cast<std::size_t>(base + i)] = std::sqrt(squares);
+    norms_[base + i] = std::sqrt(squares);
   }
 }
 
@@ -110,14 +107,14 @@ void NearerFilter::forget() {
 }
 
 void NearerFilter::add(Index row) {
-  const auto lane = static_cast<Index>(starts_.size()) % kCenters;
+  const auto lane = std::ssize(starts_) % kCenters;
   const std::size_t base = starts_.size() / kCenters * static_cast<std::size_t>(kCenters * d_);
   if (lane == 0) centers_.resize(base + static_cast<std::size_t>(kCenters * d_), 0.0F);
   const Index place = row - first_;
   const float* from = packed_.data() + place / kWidth * kWidth * d_ + place % kWidth;
   float* to = centers_.data() + base + lane;
   for (Index k = 0; k < d_; ++k) to[k * kCenters] = from[k * kWidth];
-  const double norm = norms_[static_cast<std::size_t>(place)];
+  const double norm = norms_[place];
   starts_.push_back(static_cast<float>(-0.5 * norm * norm));
   longest_ = std::max(longest_, norm);
 }

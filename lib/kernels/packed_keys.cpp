@@ -46,14 +46,14 @@ static_assert(std::size(kBlocks) == kRows);
 
 void add_alibi(const Stream& stream, int g, Index row, Index first, Index last, double* x) {
   if (stream.alibi_slopes.empty()) return;
-  const double slope = stream.alibi_slopes[static_cast<std::size_t>(g)];
+  const double slope = stream.alibi_slopes[g];
   for (Index j = first; j < last; ++j) x[j - first] = alibi_logit(x[j - first], slope, j - row);
 }
 
 void add_alibi(const Stream& stream, int g, Index row, const std::vector<std::int32_t>& tokens,
                double* x) {
   if (stream.alibi_slopes.empty()) return;
-  const double slope = stream.alibi_slopes[static_cast<std::size_t>(g)];
+  const double slope = stream.alibi_slopes[g];
   for (std::size_t p = 0; p < tokens.size(); ++p) x[p] = alibi_logit(x[p], slope, tokens[p] - row);
 }
 
@@ -63,14 +63,13 @@ PackedKeys::PackedKeys(ConstMatrix keys, Index first, Index last)
 }
 
 PackedKeys::PackedKeys(ConstMatrix keys, const std::vector<std::int32_t>& tokens)
-    : first_(0), padded_(whole_steps(static_cast<Index>(tokens.size()))), d_(keys.cols) {
-  pack(static_cast<Index>(tokens.size()),
-       [&](Index j) { return keys.row(tokens[static_cast<std::size_t>(j)]); });
+    : first_(0), padded_(whole_steps(std::ssize(tokens))), d_(keys.cols) {
+  pack(std::ssize(tokens), [&](Index j) { return keys.row(tokens[j]); });
 }
 
 template <class RowOf>
 void PackedKeys::pack(Index count, const RowOf& row_of) {
-  panels_.resize(static_cast<std::size_t>(padded_ * d_));
+  panels_.resize(padded_ * d_);
   double* to = panels_.data();
   for (Index j = 0; j < count; j += Lanes::kCount, to += Lanes::kCount * d_) {
     const Index rows = std::min<Index>(Lanes::kCount, count - j);
@@ -85,7 +84,7 @@ void PackedKeys::pack(Index count, const RowOf& row_of) {
 
 void PackedKeys::logits(const StreamShape& shape, const std::vector<const double*>& queries,
                         Index begin, Index end, double* out, Index stride) const {
-  const Index count = static_cast<Index>(queries.size());
+  const Index count = std::ssize(queries);
   for (Index j = begin; j < end; j += kPanels * Lanes::kCount) {
     const double* panels = panels_.data() + j * d_;
     for (Index q = 0; q < count; q += kRows) {

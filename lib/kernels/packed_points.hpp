@@ -25,9 +25,7 @@ class PackedPoints {
   }
 
   // Room for so many, in all.
-  void reserve(Index count) {
-    packed_.reserve(static_cast<std::size_t>((count + kWidth - 1) / kWidth * kWidth * d_));
-  }
+  void reserve(Index count) { packed_.reserve((count + kWidth - 1) / kWidth * kWidth * d_); }
 
   void add(const double* point) {
     if (count_ % kWidth == 0)

@@ -10,7 +10,7 @@ void BlockRoom::reserve(Index queries, Index tokens) {
   const auto numbers = static_cast<std::size_t>(queries * tokens);
   logits.logits.reserve(numbers);
   logits.exps.reserve(numbers);
-  exps.reserve(static_cast<std::size_t>(numbers_abreast(queries, tokens)));
+  exps.reserve(numbers_abreast(queries, tokens));
 }
 
 RowBlock::RowBlock(const Stream& stream, const Kernels& kernels, std::vector<Index> rows,

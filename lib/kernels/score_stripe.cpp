@@ -99,7 +99,7 @@ ScoreTiles::ScoreTiles(const StreamShape& shape, Index tokens, int threads)
   for (Index t = PackedKeys::kStep; t <= tokens; t += PackedKeys::kStep) {
     most = std::max(most, tiles_of(t) * rows(t));
   }
-  e_.resize(static_cast<std::size_t>(most * kStride));
+  e_.resize(most * kStride);
 }
 
 Index ScoreTiles::rows(Index tokens) const {
@@ -181,7 +181,7 @@ void ScoreStripe::logits(const Rows& at, int g) {
     double* out = tile;
     for (const std::vector<const double*>& some : queries) {
       keys_.logits(stream_.shape, some, start + first, start + first + tokens, out, kStride);
-      out += static_cast<Index>(some.size()) * kStride;
+      out += std::ssize(some) * kStride;
     }
     for (Index i = at.first; i < at.last; ++i) {
       double* y = tile + (i - at.first) * kStride;

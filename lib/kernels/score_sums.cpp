@@ -24,8 +24,7 @@ std::vector<AlignedDoubles> noise_factors(const StreamShape& shape, RowRange tok
     AlignedDoubles& head = weights.emplace_back(static_cast<std::size_t>(end), 1.0);
     if (!weighs_tokens(rule)) continue;
     for (Index j = tokens.first; j < tokens.last; ++j) {
-      head[static_cast<std::size_t>(j)] =
-          canonical_exp(rule.noise.draw(g, 0, j) / rule.temperature);
+      head[j] = canonical_exp(rule.noise.draw(g, 0, j) / rule.temperature);
     }
   }
   return weights;
@@ -96,20 +95,17 @@ class FamilySums {
       widest = std::max(widest, ScoreStripe::tokens(stream_.shape, rows_of(task)));
     }
     TilesPool pool(stream_.shape, widest);
-    std::vector<ScoreStripe> done(static_cast<std::size_t>(std::min(at_once, tasks)),
-                                  ScoreStripe(stream_, keys_, family_));
+    std::vector<ScoreStripe> done(std::min(at_once, tasks), ScoreStripe(stream_, keys_, family_));
     for (Index from = 0; from < tasks; from += at_once) {
       const Index count = std::min(at_once, tasks - from);
       parallel_for(count, [&](Index i) {
         const Index task = from + count - 1 - i;  // longest first
         std::unique_ptr<ScoreTiles> tiles = pool.take();
-        done[static_cast<std::size_t>(count - 1 - i)].gather(
-            rows_of(task), static_cast<int>(task % heads_per_kv), *tiles);
+        done[count - 1 - i].gather(rows_of(task), static_cast<int>(task % heads_per_kv), *tiles);
         pool.give_back(std::move(tiles));
       });
       for (Index i = 0; i < count; ++i) {
-        join(done[static_cast<std::size_t>(i)], rows_of(from + i),
-             static_cast<std::size_t>((from + i) % heads_per_kv));
+        join(done[i], rows_of(from + i), static_cast<std::size_t>((from + i) % heads_per_kv));
       }
     }
     weigh();
@@ -178,7 +174,7 @@ std::vector<ScoreSums> CpuKernels::score_sums_by(const Stream& stream, Index fir
   const auto heads_per_kv = static_cast<std::size_t>(stream.shape.heads_per_kv);
   std::vector<ScoreSums> out(rules.size());
   if (last <= first) {
-    const std::vector<double> zeros(static_cast<std::size_t>(stream.shape.tokens), 0.0);
+    const std::vector<double> zeros(stream.shape.tokens, 0.0);
     for (ScoreSums& sums : out) sums.assign(heads_per_kv, zeros);
     return out;
   }

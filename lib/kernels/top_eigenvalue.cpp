@@ -142,7 +142,7 @@ FollowedEigenvalue::FollowedEigenvalue(ConstMatrix all, Index count) {
   values_.assign(solver.eigenvalues().data(), solver.eigenvalues().data() + d);
   vectors_.assign(solver.eigenvectors().data(), solver.eigenvectors().data() + d * d);
   // The second eigenvalue regains what rounding may have taken from that of `all`.
-  second_ = values_[static_cast<std::size_t>(d - 2)] + 1e-12 * values_.back();
+  second_ = values_[d - 2] + 1e-12 * values_.back();
   current_.assign(vectors_.end() - d, vectors_.end());
 }
 

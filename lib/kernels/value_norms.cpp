@@ -44,8 +44,8 @@ class Grams {
 
  private:
   const Matrix& block(Index b) {
-    if (static_cast<Index>(blocks_.size()) <= b) blocks_.resize(static_cast<std::size_t>(b + 1));
-    Matrix& gram = blocks_[static_cast<std::size_t>(b)];
+    if (std::ssize(blocks_) <= b) blocks_.resize(b + 1);
+    Matrix& gram = blocks_[b];
     if (gram.size() == 0) {
       gram = Matrix::Zero(values_.cols, values_.cols);
       add(gram, b * kBlock, (b + 1) * kBlock);
@@ -108,7 +108,7 @@ void chunk_norms(const Stream& stream, const std::vector<Index>& rows, std::size
 
 void ascending_value_norms(const Stream& stream, const std::vector<Index>& rows,
                            std::vector<double>& spectral, std::vector<double>& frobenius) {
-  const Index count = static_cast<Index>(rows.size());
+  const Index count = std::ssize(rows);
   spectral.assign(rows.size(), 0.0);
   frobenius.assign(rows.size(), 0.0);
   const Grams grams(stream.values);
@@ -117,10 +117,10 @@ void ascending_value_norms(const Stream& stream, const std::vector<Index>& rows,
   Index lo = -1;
   Index end = 0;
   std::vector<Matrix> starts;
-  for (Index done = 0; done < chunks; done += static_cast<Index>(starts.size())) {
+  for (Index done = 0; done < chunks; done += std::ssize(starts)) {
     starts.clear();
     for (Index c = done; c < std::min(done + kChunksAtOnce, chunks); ++c) {
-      const Index i = rows[static_cast<std::size_t>(c * kChunk)];
+      const Index i = rows[c * kChunk];
       if (stream.shape.first_visible(i) != lo) {
         lo = end = stream.shape.first_visible(i);
         start = Matrix::Zero(stream.shape.dv, stream.shape.dv);
@@ -129,11 +129,11 @@ void ascending_value_norms(const Stream& stream, const std::vector<Index>& rows,
       end = stream.shape.visible_end(i);
       starts.push_back(start);
     }
-    parallel_for(static_cast<Index>(starts.size()), [&](Index c) {
+    parallel_for(std::ssize(starts), [&](Index c) {
       const Index first = (done + c) * kChunk;
       chunk_norms(stream, rows, static_cast<std::size_t>(first),
-                  static_cast<std::size_t>(std::min(first + kChunk, count)),
-                  std::move(starts[static_cast<std::size_t>(c)]), spectral, frobenius);
+                  static_cast<std::size_t>(std::min(first + kChunk, count)), std::move(starts[c]),
+                  spectral, frobenius);
     });
   }
 }

@@ -39,7 +39,7 @@ struct Gathered {
     for (const Index token : tokens) {
       data.insert(data.end(), from.row(token), from.row(token) + from.cols);
     }
-    view = {data.data(), static_cast<Index>(tokens.size()), from.cols};
+    view = {data.data(), std::ssize(tokens), from.cols};
   }
   Gathered(Gathered&&) = default;
   Gathered& operator=(Gathered&&) = default;

@@ -77,7 +77,7 @@ void WeightTable::find_lists(const AnswerBatch& batch, Index first, Index last,
                              const std::vector<Index>& places) {
   std::size_t used = 0;
   for (Index q = first; q < last; ++q) {
-    const AnswerBatch::Question& question = batch.questions[static_cast<std::size_t>(q)];
+    const AnswerBatch::Question& question = batch.questions[q];
     const WeightEntry* begin = batch.weights.data() + question.first_weight;
     const WeightEntry* end = begin + question.weights;
     std::size_t l = 0;
@@ -86,7 +86,7 @@ void WeightTable::find_lists(const AnswerBatch& batch, Index first, Index last,
       if (used == lists_.size()) lists_.emplace_back();
       lists_[used++] = {begin, end, {}};
     }
-    lists_[l].places.push_back(places[static_cast<std::size_t>(q - first)]);
+    lists_[l].places.push_back(places[q - first]);
   }
   lists_.resize(used);
 }

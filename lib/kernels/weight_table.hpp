@@ -24,13 +24,13 @@ class WeightTable {
   // Tokens that weigh anything in some question, ascending.
   const std::vector<std::int32_t>& tokens() const { return tokens_; }
   // Whether the token's weights differ between the questions: then own() has them, else all() has.
-  bool differs(Index i) const { return own_of_[static_cast<std::size_t>(i)] >= 0; }
+  bool differs(Index i) const { return own_of_[i] >= 0; }
   // Whether it has a weight in the numerator.
-  bool sums_value(Index i) const { return sums_value_[static_cast<std::size_t>(i)] != 0; }
-  double all(WeightKind kind, Index i) const { return all_[kind][static_cast<std::size_t>(i)]; }
+  bool sums_value(Index i) const { return sums_value_[i] != 0; }
+  double all(WeightKind kind, Index i) const { return all_[kind][i]; }
   // [kPlaces], of a kind with a sum of its own.
   const double* own(WeightKind kind, Index i) const {
-    return own_[kind].data() + own_of_[static_cast<std::size_t>(i)] * kPlaces;
+    return own_[kind].data() + own_of_[i] * kPlaces;
   }
   // A kind whose weights are everywhere those of the numerator has its sum, to the bit.
   bool is_numerator(WeightKind kind) const { return is_numerator_[kind]; }

@@ -62,7 +62,7 @@ class CpuWeightedValues final : public WeightedValues {
       : values_(values), asked_about_(static_cast<std::size_t>((values.rows + 63) / 64), 0) {}
 
   double* ask(const std::vector<std::int32_t>& tokens) override;
-  Index questions() const override { return static_cast<Index>(questions_.size()); }
+  Index questions() const override { return std::ssize(questions_); }
   bool full() const override { return questions() >= kEnoughQuestions; }
   void sums(std::vector<double>& out) override;
 
@@ -127,15 +127,14 @@ void CpuWeightedValues::lay_out(Index first, Index last, Index stride) {
     const auto some = static_cast<std::size_t>(last - first);
     // Both ascend, and a list has no tokens but of these: between the same ends as many are the
     // same.
-    if (question.done + some <= list.size() &&
-        list[question.done] == tokens_[static_cast<std::size_t>(first)] &&
-        list[question.done + some - 1] == tokens_[static_cast<std::size_t>(last - 1)]) {
+    if (question.done + some <= list.size() && list[question.done] == tokens_[first] &&
+        list[question.done + some - 1] == tokens_[last - 1]) {
       for (std::size_t i = 0; i < some; ++i, place += stride) *place = given[question.done + i];
       question.done += some;
       continue;
     }
     for (Index i = first; i < last && question.done < list.size(); ++i, place += stride) {
-      if (list[question.done] != tokens_[static_cast<std::size_t>(i)]) continue;
+      if (list[question.done] != tokens_[i]) continue;
       *place = given[question.done++];
     }
   }
@@ -143,12 +142,12 @@ void CpuWeightedValues::lay_out(Index first, Index last, Index stride) {
 
 void CpuWeightedValues::sums(std::vector<double>& out) {
   unite_lists();
-  const Index count = static_cast<Index>(tokens_.size());
+  const Index count = std::ssize(tokens_);
   const Index asked = questions();
   const Index stride = (asked + kQuestionsAtOnce - 1) / kQuestionsAtOnce * kQuestionsAtOnce;
-  coefficients_.resize(static_cast<std::size_t>(kTokensAtOnce * stride));
+  coefficients_.resize(kTokensAtOnce * stride);
   const Index dv = values_.cols;
-  sums_.assign(static_cast<std::size_t>(stride * dv), 0.0);
+  sums_.assign(stride * dv, 0.0);
   for (Index first = 0; first < count; first += kTokensAtOnce) {
     const Index some = std::min(kTokensAtOnce, count - first);
     lay_out(first, first + some, stride);

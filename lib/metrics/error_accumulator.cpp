@@ -76,8 +76,7 @@ void ErrorAccumulator::add(Index r, int g, const Answer& answer) {
   const ScoredAnswer scored_answer = scored(r, g, answer);
   if (!std::all_of(answer.answer.begin(), answer.answer.end(),
                    [](double z) { return std::isfinite(z); })) {
-    throw CellError("the answer is not finite at row " +
-                    std::to_string(reference_.exact.rows[static_cast<std::size_t>(r)]) +
+    throw CellError("the answer is not finite at row " + std::to_string(reference_.exact.rows[r]) +
                     ", query head " + std::to_string(g) + " of the group");
   }
   for (Column& column : columns_) {
@@ -137,7 +136,7 @@ std::vector<double> ErrorAccumulator::last_values(const Metric& metric) const {
 
 CellMetrics ErrorAccumulator::metrics(const StoredErrors& stored,
                                       std::vector<Overflow>* overflows) const {
-  const auto queries = static_cast<Index>(reference_.exact.max_logit.size());
+  const auto queries = std::ssize(reference_.exact.max_logit);
   const StackedAnswers stacked{{difference_.data(), queries, stream_.shape.dv}, reference_, stored};
   std::vector<MetricValue> numbers;
   auto column = columns_.begin();

@@ -44,7 +44,7 @@ void append_norms(ConstMatrix rows, std::vector<double>& norms) {
 
 NormSummary summarize(std::vector<double> norms) {
   NormSummary out;
-  out.count = static_cast<Index>(norms.size());
+  out.count = std::ssize(norms);
   if (norms.empty()) return out;
   std::sort(norms.begin(), norms.end());
   for (int k = 0; k < NormSummary::kQuantiles; ++k) {
@@ -82,7 +82,7 @@ ClusterPoint cluster_point(ConstMatrix all, ConstMatrix clustered, double quanti
   out.delta = distance_quantile(all, quantile);
   const Clustering clustering = kernels.cluster(clustered, 0, out.delta);
   const auto& opened = clustering.opened_by;  // ascending
-  out.clusters = static_cast<Index>(opened.size());
+  out.clusters = std::ssize(opened);
   for (Index prefix = 1; prefix < 2 * clustered.rows; prefix *= 2) {
     const Index tokens = std::min(prefix, clustered.rows);
     const auto end = std::lower_bound(opened.begin(), opened.end(), tokens);
@@ -109,7 +109,7 @@ PointSet inspect_points(ConstMatrix points, Index clustering_tokens, const Kerne
   const auto listed = static_cast<std::size_t>(std::min(count, kListedCenters));
   out.centers.assign(centers.tokens.begin(), centers.tokens.begin() + static_cast<Index>(listed));
   for (Index k = 1;;) {
-    out.covering_radius.emplace_back(k, centers.radius[static_cast<std::size_t>(k - 1)]);
+    out.covering_radius.emplace_back(k, centers.radius[k - 1]);
     if (k == count) break;
     k = std::min(count, k < 16 ? k + 1 : k + k / 8);
   }
@@ -120,12 +120,12 @@ Index top_count(int percent, Index visible) { return (percent * visible + 99) / 
 
 // Mass of the leading top_count() entries of `exps`, which must be in the order of the ranking.
 void add_top_mass(std::span<const double> exps, double normalizer, std::vector<double>& mass) {
-  const Index visible = static_cast<Index>(exps.size());
+  const Index visible = std::ssize(exps);
   double sum = 0.0;
   Index taken = 0;
   for (std::size_t level = 0; level < mass.size(); ++level) {
     const Index wanted = top_count(AttentionSummary::kTopPercent[level], visible);
-    for (; taken < wanted; ++taken) sum += exps[static_cast<std::size_t>(taken)];
+    for (; taken < wanted; ++taken) sum += exps[taken];
     mass[level] += sum / normalizer;
   }
 }
@@ -199,7 +199,7 @@ AttentionSummary summarize_row(const double* logits, const double* exps, double 
   }
 
   std::vector<double> ordered;
-  ordered.reserve(static_cast<std::size_t>(end - lo));
+  ordered.reserve(end - lo);
   for (const Index j : ranking) {
     if (j >= lo && j < end) ordered.push_back(exps[j]);
   }
@@ -224,40 +224,37 @@ void inspect_attention(const Stream& stream, const Kernels& kernels, StreamInspe
     }
     std::vector<Index>& ranking = rankings.emplace_back(scores.size());
     std::iota(ranking.begin(), ranking.end(), Index{0});
-    std::stable_sort(ranking.begin(), ranking.end(), [&](Index a, Index b) {
-      return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
-    });
+    std::stable_sort(ranking.begin(), ranking.end(),
+                     [&](Index a, Index b) { return scores[a] > scores[b]; });
   }
 
-  std::vector<AttentionSummary> heads(static_cast<std::size_t>(heads_per_kv), empty_summary());
+  std::vector<AttentionSummary> heads(heads_per_kv, empty_summary());
   AttentionSummary all = empty_summary();
   const Index block_rows = std::clamp<Index>(kBlockLogits / (heads_per_kv * n), 1, rows);
   LogitBlock block;
   for (Index begin = first; begin < n; begin += block_rows) {
     const Index end = std::min(begin + block_rows, n);
-    std::vector<Index> block_tokens(static_cast<std::size_t>(end - begin));
+    std::vector<Index> block_tokens(end - begin);
     std::iota(block_tokens.begin(), block_tokens.end(), begin);
     kernels.logits(stream, std::move(block_tokens), block);
     const Index query_count = (end - begin) * heads_per_kv;
-    std::vector<AttentionSummary> summaries(static_cast<std::size_t>(query_count));
+    std::vector<AttentionSummary> summaries(query_count);
     parallel_for(query_count, [&](Index query_index) {
       const Index row = begin + query_index / heads_per_kv;
       const Index offset = query_index * block.tokens;
-      summaries[static_cast<std::size_t>(query_index)] =
-          summarize_row(block.logits.data() + offset, block.exps.data() + offset,
-                        block.max_logit[static_cast<std::size_t>(query_index)],
-                        stream.sink(static_cast<int>(query_index % heads_per_kv)),
-                        stream.shape.first_visible(row), stream.shape.visible_end(row),
-                        rankings[static_cast<std::size_t>(query_index % heads_per_kv)]);
+      summaries[query_index] = summarize_row(
+          block.logits.data() + offset, block.exps.data() + offset, block.max_logit[query_index],
+          stream.sink(static_cast<int>(query_index % heads_per_kv)),
+          stream.shape.first_visible(row), stream.shape.visible_end(row),
+          rankings[query_index % heads_per_kv]);
     });
     for (Index query_index = 0; query_index < query_count; ++query_index) {
-      const AttentionSummary& row = summaries[static_cast<std::size_t>(query_index)];
+      const AttentionSummary& row = summaries[query_index];
       if (!std::isfinite(row.largest_logit) || !std::isfinite(row.entropy_nats)) {
         out.attention_overflow = true;
         return;
       }
-      add(row, 1.0 / static_cast<double>(rows),
-          heads[static_cast<std::size_t>(query_index % heads_per_kv)]);
+      add(row, 1.0 / static_cast<double>(rows), heads[query_index % heads_per_kv]);
     }
   }
   for (const AttentionSummary& head : heads)

@@ -43,21 +43,21 @@ LayerOutputs::LayerOutputs(Index rows, Index query_heads, Index hidden, std::siz
   exact_.output.assign(outputs, 0.0);
   for (Sums& sums : settings_) {
     sums.output.assign(outputs, 0.0);
-    sums.head_errors.assign(static_cast<std::size_t>(rows * query_heads), 0.0);
+    sums.head_errors.assign(rows * query_heads, 0.0);
   }
 }
 
 void LayerOutputs::add_head(Index head, ConstMatrix weight, ConstMatrix exact,
                             const std::vector<ConstMatrix>& errors) {
   const Index blocks = (rows_ + kBlockRows - 1) / kBlockRows;
-  const auto products = static_cast<Index>(errors.size()) + 1;
+  const auto products = std::ssize(errors) + 1;
   parallel_for(products * blocks, [&](Index i) {
     const Index product = i / blocks;  // 0: of the exact outputs
-    const ConstMatrix x = product == 0 ? exact : errors[static_cast<std::size_t>(product - 1)];
+    const ConstMatrix x = product == 0 ? exact : errors[product - 1];
     if (x.data == nullptr) return;
     const Index first = i % blocks * kBlockRows;
     add_rows(head, weight, x, first, std::min(rows_, first + kBlockRows),
-             product == 0 ? exact_ : settings_[static_cast<std::size_t>(product - 1)]);
+             product == 0 ? exact_ : settings_[product - 1]);
   });
 }
 
@@ -78,7 +78,7 @@ void LayerOutputs::add_rows(Index head, ConstMatrix weight, ConstMatrix x, Index
   }
   if (sums.head_errors.empty()) return;
   for (Index r = first; r < last; ++r) {
-    double& error = sums.head_errors[static_cast<std::size_t>(r * query_heads_ + head)];
+    double& error = sums.head_errors[r * query_heads_ + head];
     if (NormSum::is_safe(squares(r - first))) {
       error = std::sqrt(squares(r - first));
       continue;
@@ -92,7 +92,7 @@ LayerErrors LayerOutputs::errors(std::size_t setting,
                                  const std::vector<std::optional<double>>& residual) const {
   const Sums& sums = settings_.at(setting);
   std::vector<ScoredLayerRow> scored;
-  scored.reserve(static_cast<std::size_t>(rows_));
+  scored.reserve(rows_);
   for (Index r = 0; r < rows_; ++r) {
     const double* error = sums.output.data() + r * hidden_;
     const double* exact = exact_.output.data() + r * hidden_;
@@ -102,7 +102,7 @@ LayerErrors LayerOutputs::errors(std::size_t setting,
                       .exact_l1 = l1(exact, hidden_),
                       .head_errors = {sums.head_errors.data() + r * query_heads_,
                                       static_cast<std::size_t>(query_heads_)},
-                      .residual = residual[static_cast<std::size_t>(r)]});
+                      .residual = residual[r]});
   }
   return layer_errors(scored);
 }

@@ -24,8 +24,7 @@ double clamped_norm(const ScoredAnswer& scored) {
 double numerator_distance(const ScoredAnswer& scored) {
   NormSum sum;
   for (Index k = 0; k < scored.dv; ++k) {
-    sum.add(scored.answer.numerator[static_cast<std::size_t>(k)] -
-            scored.exact_output[k] * scored.normalizer);
+    sum.add(scored.answer.numerator[k] - scored.exact_output[k] * scored.normalizer);
   }
   return sum.value();
 }
@@ -38,8 +37,7 @@ double cosine_distance(const ScoredAnswer& scored) {
   if (z_norm == 0.0 || a_norm == 0.0) return z_norm == a_norm ? 0.0 : 1.0;
   double sum = 0.0;
   for (Index k = 0; k < scored.dv; ++k) {
-    const double difference = scored.answer.answer[static_cast<std::size_t>(k)] / z_norm -
-                              scored.exact_output[k] / a_norm;
+    const double difference = scored.answer.answer[k] / z_norm - scored.exact_output[k] / a_norm;
     sum += difference * difference;
   }
   return 0.5 * sum;

@@ -80,8 +80,7 @@ Reference make_reference(const Kernels& kernels, const Stream& stream, std::vect
       throw CellError("norms of the values overflow at row " + std::to_string(exact.rows[r]));
     }
   }
-  const ConstMatrix outputs(exact.outputs.data(), static_cast<Index>(exact.max_logit.size()),
-                            stream.shape.dv);
+  const ConstMatrix outputs(exact.outputs.data(), std::ssize(exact.max_logit), stream.shape.dv);
   for (const double a : exact.outputs) {
     reference.output_max = std::max(reference.output_max, std::abs(a));
   }

@@ -41,7 +41,7 @@ ErrorAccumulator scored(const Stream& stream, const Reference& reference,
                         const std::function<void(Index, std::vector<double>&)>& answer_at) {
   ErrorAccumulator errors(stream, reference);
   Answer answer;
-  answer.answer.assign(static_cast<std::size_t>(stream.shape.dv), 0.0);
+  answer.answer.assign(stream.shape.dv, 0.0);
   answer.numerator = answer.answer;
   answer.rows_are_tokens = false;
   const std::vector<Index>& rows = reference.exact.rows;

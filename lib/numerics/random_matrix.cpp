@@ -30,7 +30,7 @@ std::vector<double> transposed(const std::vector<double>& a, Index d) {
   std::vector<double> out(a.size());
   for (Index i = 0; i < d; ++i) {
     for (Index j = 0; j < d; ++j) {
-      out[static_cast<std::size_t>(i * d + j)] = a[static_cast<std::size_t>(j * d + i)];
+      out[i * d + j] = a[j * d + i];
     }
   }
   return out;
@@ -49,7 +49,7 @@ std::vector<double> normal_vector(const CounterRng& draw, Index d, std::uint32_t
 
 std::vector<double> normal_matrix(const CounterRng& draw, Index rows, Index d) {
   std::vector<double> out;
-  out.reserve(static_cast<std::size_t>(rows * d));
+  out.reserve(rows * d);
   for (Index r = 0; r < rows; ++r) {
     const std::vector<double> row = normal_vector(draw, d, static_cast<std::uint32_t>(r));
     out.insert(out.end(), row.begin(), row.end());
@@ -70,12 +70,12 @@ std::vector<double> haar_matrix(const CounterRng& draw, Index d, std::uint32_t r
 
 std::vector<double> stacked_haar_matrices(const CounterRng& draw, Index rows, Index d) {
   std::vector<double> out;
-  out.reserve(static_cast<std::size_t>((rows + d) * d));
-  for (std::uint32_t round = 0; static_cast<Index>(out.size()) < rows * d; ++round) {
+  out.reserve((rows + d) * d);
+  for (std::uint32_t round = 0; std::ssize(out) < rows * d; ++round) {
     const std::vector<double> block = haar_matrix(draw, d, round);
     out.insert(out.end(), block.begin(), block.end());
   }
-  out.resize(static_cast<std::size_t>(rows * d));
+  out.resize(rows * d);
   return out;
 }
 

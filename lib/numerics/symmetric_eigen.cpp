@@ -22,23 +22,21 @@ void turn_rows(double* p, double* q, Index d, double c, double s) {
 
 // The rotation of p and q that makes a[p][q] zero (Golub and Van Loan, 8.5.2).
 void annihilate(std::vector<double>& a, std::vector<double>& vectors, Index d, Index p, Index q) {
-  const double off = a[static_cast<std::size_t>(p * d + q)];
+  const double off = a[p * d + q];
   if (off == 0.0) return;
-  const double tau =
-      (a[static_cast<std::size_t>(q * d + q)] - a[static_cast<std::size_t>(p * d + p)]) /
-      (2.0 * off);
+  const double tau = (a[q * d + q] - a[p * d + p]) / (2.0 * off);
   const double t = std::copysign(1.0, tau) / (std::fabs(tau) + std::sqrt(1.0 + tau * tau));
   const double c = 1.0 / std::sqrt(1.0 + t * t);
   const double s = t * c;
   for (Index k = 0; k < d; ++k) {
-    double& kp = a[static_cast<std::size_t>(k * d + p)];
-    double& kq = a[static_cast<std::size_t>(k * d + q)];
+    double& kp = a[k * d + p];
+    double& kq = a[k * d + q];
     const double old = kp;
     kp = c * old - s * kq;
     kq = s * old + c * kq;
   }
   turn_rows(a.data() + p * d, a.data() + q * d, d, c, s);
-  a[static_cast<std::size_t>(p * d + q)] = a[static_cast<std::size_t>(q * d + p)] = 0.0;
+  a[p * d + q] = a[q * d + p] = 0.0;
   turn_rows(vectors.data() + p * d, vectors.data() + q * d, d, c, s);
 }
 
@@ -52,13 +50,13 @@ SymmetricEigen symmetric_eigen(std::vector<double> a, Index d) {
   for (double& x : a) x = std::scalbn(x, -exponent);
 
   std::vector<double> vectors(a.size(), 0.0);  // rows
-  for (Index k = 0; k < d; ++k) vectors[static_cast<std::size_t>(k * d + k)] = 1.0;
+  for (Index k = 0; k < d; ++k) vectors[k * d + k] = 1.0;
   const double whole = canonical_dot(a.data(), a.data(), d * d);
   for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
     double off = 0.0;
     for (Index p = 0; p < d; ++p) {
       for (Index q = p + 1; q < d; ++q) {
-        const double x = a[static_cast<std::size_t>(p * d + q)];
+        const double x = a[p * d + q];
         off = fused(x, x, off);
       }
     }
@@ -68,9 +66,9 @@ SymmetricEigen symmetric_eigen(std::vector<double> a, Index d) {
     }
   }
 
-  std::vector<Index> order(static_cast<std::size_t>(d));
+  std::vector<Index> order(d);
   std::iota(order.begin(), order.end(), Index{0});
-  const auto value = [&](Index k) { return a[static_cast<std::size_t>(k * d + k)]; };
+  const auto value = [&](Index k) { return a[k * d + k]; };
   std::stable_sort(order.begin(), order.end(),
                    [&](Index x, Index y) { return value(x) > value(y); });
   SymmetricEigen out;

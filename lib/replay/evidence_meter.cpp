@@ -29,7 +29,7 @@ EvidenceMeter::EvidenceMeter(std::shared_ptr<const Evidence> evidence,
   std::set_intersection(scored.begin(), scored.end(), evidence_->rows.begin(),
                         evidence_->rows.end(), std::back_inserter(rows_));
   sums_.tokens = evidence_->tokens();
-  sums_.rows = static_cast<Index>(rows_.size());
+  sums_.rows = std::ssize(rows_);
 }
 
 bool EvidenceMeter::asks(Index row) const {
@@ -77,7 +77,7 @@ double EvidenceMeter::exact_mass(const double* x, const ExactAnswer& exact, Inde
 void EvidenceMeter::look(const Sketch& sketch, const Stream& stream, const QueryRow& query,
                          const ReadLogits& logits, const HeldVectors* vectors) {
   const std::vector<Index> tokens = held(sketch, query.head);
-  sums_.held.push_back(static_cast<Index>(tokens.size()));
+  sums_.held.push_back(std::ssize(tokens));
   if (query.row == rows_.back()) {
     std::vector<Index> both;
     std::set_union(sums_.last.begin(), sums_.last.end(), tokens.begin(), tokens.end(),

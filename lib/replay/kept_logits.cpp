@@ -10,11 +10,11 @@ namespace kvbench {
 constexpr Index kColumnsPerTask = 16 * PackedKeys::kStep;
 
 void KeptLogits::compute(const Sketch& sketch, Index first, Index last) {
-  column_.resize(static_cast<std::size_t>(stream_.shape.tokens), -1);
-  for (const std::int32_t token : tokens_) column_[static_cast<std::size_t>(token)] = -1;
+  column_.resize(stream_.shape.tokens, -1);
+  for (const std::int32_t token : tokens_) column_[token] = -1;
   tokens_.clear();
   const auto add = [&](Index token) {
-    std::int32_t& column = column_[static_cast<std::size_t>(token)];
+    std::int32_t& column = column_[token];
     if (column >= 0) return;
     column = static_cast<std::int32_t>(tokens_.size());
     tokens_.push_back(static_cast<std::int32_t>(token));
@@ -38,7 +38,7 @@ void KeptLogits::compute(const Sketch& sketch, Index first, Index last) {
                 x_.data() + begin, stride_);
   });
   if (!stream_.shape.alibi) return;
-  parallel_for(static_cast<Index>(queries.size()), [&](Index q) {
+  parallel_for(std::ssize(queries), [&](Index q) {
     add_alibi(stream_, static_cast<int>(q % stream_.shape.heads_per_kv),
               first + q / stream_.shape.heads_per_kv, tokens_, x_.data() + q * stride_);
   });

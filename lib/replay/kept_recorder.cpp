@@ -12,7 +12,7 @@ std::int32_t number_of(const std::vector<double>& vector, std::int32_t own,
                        std::vector<std::vector<double>>& all, std::vector<std::int32_t>& last) {
   const auto at = static_cast<std::size_t>(own);
   if (last.size() <= at) last.resize(at + 1, -1);
-  if (last[at] < 0 || all[static_cast<std::size_t>(last[at])] != vector) {
+  if (last[at] < 0 || all[last[at]] != vector) {
     last[at] = static_cast<std::int32_t>(all.size());
     all.push_back(vector);
   }
@@ -71,7 +71,7 @@ std::vector<KeptRecorder::Row> KeptRecorder::rows_of(const Sketch& sketch) {
     Row& row = rows.emplace_back();
     const auto own = [&](std::int32_t place, const Vectors& vectors, Vectors& all,
                          std::vector<std::int32_t>& last) {
-      return place < 0 ? -1 : number_of(vectors[static_cast<std::size_t>(place)], place, all, last);
+      return place < 0 ? -1 : number_of(vectors[place], place, all, last);
     };
     row.kind = {.token = from.token,
                 .key = own(from.own_key, sketch.own_keys, keys_, key_number_),
@@ -159,8 +159,7 @@ void KeptRecorder::append_vectors(const Row& row, KeptRows& out) const {
   const auto append = [&](const Vectors& all, std::int32_t number, ConstMatrix tokens,
                           std::vector<double>& to) {
     if (all.empty()) return;
-    const double* from =
-        number >= 0 ? all[static_cast<std::size_t>(number)].data() : tokens.row(row.kind.token);
+    const double* from = number >= 0 ? all[number].data() : tokens.row(row.kind.token);
     to.insert(to.end(), from, from + tokens.cols);
   };
   append(keys_, row.kind.key, stream_.keys, out.keys);

@@ -104,9 +104,8 @@ class Group {
           decoded = &decoded_room;
         }
         const bool is_last = b + 1 == blocks_.size();
-        parallel_for(static_cast<Index>(pass.cells.size()), [&](Index i) {
-          advance(pass.cells[static_cast<std::size_t>(i)], *block, stored ? &*stored : nullptr,
-                  decoded, is_last);
+        parallel_for(std::ssize(pass.cells), [&](Index i) {
+          advance(pass.cells[i], *block, stored ? &*stored : nullptr, decoded, is_last);
         });
       }
     }
@@ -173,7 +172,7 @@ class Group {
   BlockRoom room_for_blocks() const {
     BlockRoom room;
     for (const std::vector<Index>& rows : blocks_) {
-      room.reserve(static_cast<Index>(rows.size()) * stream_.shape.heads_per_kv,
+      room.reserve(std::ssize(rows) * stream_.shape.heads_per_kv,
                    stream_.shape.visible_end(rows.back()));
     }
     return room;

@@ -54,8 +54,8 @@ class SharedPieces {
   }
 
   SharedResults compute() {
-    parallel_for(static_cast<Index>(tasks_.size()), [&](Index t) {
-      const std::vector<SharedWork>& pieces = tasks_[static_cast<std::size_t>(t)];
+    parallel_for(std::ssize(tasks_), [&](Index t) {
+      const std::vector<SharedWork>& pieces = tasks_[t];
       std::vector<WorkOutcome> outcomes = outcomes_of(pieces);
       const std::lock_guard<std::mutex> lock(mutex_);
       for (std::size_t k = 0; k < pieces.size(); ++k) {
@@ -110,9 +110,9 @@ std::vector<GatheredRows::Failure> GatheredRows::add(const RowBlock& block,
   std::vector<Piece*> pieces;
   for (auto& [key, piece] : pieces_) pieces.push_back(&piece);
   std::vector<std::string> failures(pieces.size());
-  parallel_for(static_cast<Index>(pieces.size()), [&](Index i) {
-    const SharedWork& work = pieces[static_cast<std::size_t>(i)]->work;
-    failures[static_cast<std::size_t>(i)] =
+  parallel_for(std::ssize(pieces), [&](Index i) {
+    const SharedWork& work = pieces[i]->work;
+    failures[i] =
         failure_of(setting_, work.key().kind(), [&] { results.add_rows(work, setting_, block); });
   });
   std::vector<Failure> failed;

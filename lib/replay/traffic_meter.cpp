@@ -9,16 +9,16 @@ namespace kvbench {
 TrafficMeter::Read TrafficMeter::read_of_all(const Sketch& sketch, const CacheView& cache) {
   constexpr std::uint8_t kKey = 1;
   constexpr std::uint8_t kValue = 2;
-  is_read_.assign(static_cast<std::size_t>(shape_.tokens), 0);
+  is_read_.assign(shape_.tokens, 0);
   std::vector<bool> own_key_read(sketch.own_keys.size(), false);
   std::vector<bool> own_value_read(sketch.own_values.size(), false);
   KeptCounts read;
   for (const SketchRow& row : sketch.rows()) {
     if (row.is_empty()) continue;
-    if (row.own_key >= 0) own_key_read[static_cast<std::size_t>(row.own_key)] = true;
-    if (row.own_value >= 0) own_value_read[static_cast<std::size_t>(row.own_value)] = true;
+    if (row.own_key >= 0) own_key_read[row.own_key] = true;
+    if (row.own_value >= 0) own_value_read[row.own_value] = true;
     if (row.token < 0) continue;
-    std::uint8_t& token = is_read_[static_cast<std::size_t>(row.token)];
+    std::uint8_t& token = is_read_[row.token];
     const bool is_new = token == 0;
     if (row.own_key < 0 && row.keeps_key) token |= kKey;
     if (row.own_value < 0 && row.keeps_value) token |= kValue;
@@ -26,7 +26,7 @@ TrafficMeter::Read TrafficMeter::read_of_all(const Sketch& sketch, const CacheVi
   }
   KeptCounts written;
   for (Index j = 0; j < shape_.tokens; ++j) {
-    const std::uint8_t token = is_read_[static_cast<std::size_t>(j)];
+    const std::uint8_t token = is_read_[j];
     if (token == 0) continue;
     const bool key = (token & kKey) != 0;
     const bool value = (token & kValue) != 0;

@@ -54,7 +54,7 @@ struct MeanAndHalf {
 
 std::optional<MeanAndHalf> mean_and_half(const std::vector<double>& values,
                                          const IndependentGroups& groups) {
-  std::vector<double> sum(static_cast<std::size_t>(groups.count), 0.0);
+  std::vector<double> sum(groups.count, 0.0);
   std::vector<double> count(sum.size(), 0.0);
   double total = 0.0;
   double units = 0.0;
@@ -88,12 +88,11 @@ double student_t_975(Index freedom) {
   static const auto table = [] {
     std::array<double, kBisected + 1> quantiles{};
     for (Index v = 1; v <= kBisected; ++v) {
-      quantiles[static_cast<std::size_t>(v)] = bisected_quantile(v);
+      quantiles[v] = bisected_quantile(v);
     }
     return quantiles;
   }();
-  return freedom <= kBisected ? table[static_cast<std::size_t>(freedom)]
-                              : expanded_quantile(freedom);
+  return freedom <= kBisected ? table[freedom] : expanded_quantile(freedom);
 }
 
 const char* level_name(UnitLevel level) {
@@ -116,17 +115,16 @@ IndependentGroups independent_groups(const std::vector<UnitNesting>& units) {
     out.group_of.clear();
     for (const UnitNesting& unit : units) {
       const Index key = level == UnitLevel::kText ? unit.text : unit.layer;
-      out.group_of.push_back(
-          number.try_emplace(key, static_cast<Index>(number.size())).first->second);
+      out.group_of.push_back(number.try_emplace(key, std::ssize(number)).first->second);
     }
     out.level = level;
-    out.count = static_cast<Index>(number.size());
+    out.count = std::ssize(number);
     if (out.count > 1) return out;
   }
   out.level = UnitLevel::kHead;
-  out.count = static_cast<Index>(units.size());
+  out.count = std::ssize(units);
   for (Index unit = 0; unit < out.count; ++unit) {
-    out.group_of[static_cast<std::size_t>(unit)] = unit;
+    out.group_of[unit] = unit;
   }
   return out;
 }

@@ -61,7 +61,7 @@ bool has_known_major(const Json& version) {
   std::ifstream in(path, std::ios::binary);
   std::string beginning(8, '\0');
   in.read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
-  beginning.resize(static_cast<std::size_t>(in.gcount()));
+  beginning.resize(in.gcount());
   if (beginning.empty()) throw InputError(path + ": is empty; " + kWanted);
   refuse_hdf5(beginning, path, kWanted);
   std::error_code ignored;

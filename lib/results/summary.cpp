@@ -102,7 +102,7 @@ Json errors_of(SummarySlice& slice, const std::vector<std::string>& names,
       metric["ci95"] = {interval->low, interval->high};
     }
     const Index undefined = count_undefined(means);
-    if (undefined > 0) metric["units"] = static_cast<Index>(means.size()) - undefined;
+    if (undefined > 0) metric["units"] = std::ssize(means) - undefined;
   }
   return out;
 }
@@ -300,8 +300,7 @@ std::uint32_t Summary::unit_of(const Json& key) {
   const auto [number, is_new] = find_unit_.try_emplace(unit, units_.size());
   if (is_new) {
     const std::string text = to_line({key.at("dump"), key.at("sequence")});
-    const Index text_number =
-        find_text_.try_emplace(text, static_cast<Index>(find_text_.size())).first->second;
+    const Index text_number = find_text_.try_emplace(text, std::ssize(find_text_)).first->second;
     units_.push_back({text_number, key.at("layer").get<int>()});
   }
   return static_cast<std::uint32_t>(number->second);
@@ -371,8 +370,7 @@ void Summary::each(const std::function<void(std::string_view)>& line) const {
         beside.push_back(i);
       }
     }
-    parallel_for(static_cast<Index>(beside.size()),
-                 [&](Index index) { make(beside[static_cast<std::size_t>(index)]); });
+    parallel_for(std::ssize(beside), [&](Index index) { make(beside[index]); });
     for (const std::string& each : lines) line(each);
   }
 }
@@ -393,7 +391,7 @@ ComparedSettings Summary::compared() const {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const SummarySlice slice = slice_of(i);
     SettingMeans& setting = out.settings.emplace_back(named_setting(*entries_[i].head));
-    setting.units = static_cast<Index>(slice.units().size());
+    setting.units = std::ssize(slice.units());
     setting.asked = slice.asked();
     std::vector<bool>& own = has.emplace_back(units_.size(), false);
     for (const std::uint32_t unit : slice.numbers()) own[unit] = asked[unit] = true;

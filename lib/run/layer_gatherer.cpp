@@ -16,11 +16,11 @@ using Clock = std::chrono::steady_clock;
 
 // Query head g of outputs [R * G, dv].
 ConstMatrix of_head(const std::vector<double>& outputs, Index g, Index heads_per_kv, Index dv) {
-  const Index rows = static_cast<Index>(outputs.size()) / (heads_per_kv * dv);
+  const Index rows = std::ssize(outputs) / (heads_per_kv * dv);
   return {outputs.data() + g * dv, rows, dv, heads_per_kv * dv};
 }
 
-Index rows_of(const WorkGroup& group) { return static_cast<Index>(group.rows.size()); }
+Index rows_of(const WorkGroup& group) { return std::ssize(group.rows); }
 
 Index query_heads(const WorkGroup& group) {
   return static_cast<Index>(group.kv_heads) * group.shape.heads_per_kv;
@@ -79,7 +79,7 @@ void LayerGatherer::take(std::size_t cell, CellResult& result) {
   const EvidenceReport& evidence = *result.evidence;
   gathered.has_evidence = true;
   gathered.evidence_tokens = evidence.tokens;
-  gathered.asked += static_cast<Index>(evidence.held.size());
+  gathered.asked += std::ssize(evidence.held);
   gathered.lost += std::count(evidence.held.begin(), evidence.held.end(), 0);
   std::vector<Index> both;
   std::set_union(gathered.read_last.begin(), gathered.read_last.end(), evidence.last.begin(),

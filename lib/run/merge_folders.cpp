@@ -80,7 +80,7 @@ std::vector<MergeOutcome::MissingShard> missing_shards(const MergedJournals& mer
     if (merged.state(c) != CellState::kMissing) continue;
     const PlannedCell& cell = plan.cells[c];
     const WorkGroup& group = plan.groups[cell.group];
-    const int shard = dealt.empty() ? 0 : dealt[cell.group][static_cast<std::size_t>(cell.kv_head)];
+    const int shard = dealt.empty() ? 0 : dealt[cell.group][cell.kv_head];
     by_shard[shard].add(fmt::format("{}, sequence {}, layer {}", plan.dumps[group.dump].path,
                                     group.sequence, group.layer),
                         cell_name(plan, cell));

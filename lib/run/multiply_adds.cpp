@@ -14,9 +14,9 @@ double visible_tokens(const StreamShape& shape, const std::vector<Index>& rows) 
 }
 
 std::vector<double> head_multiply_adds(const Plan& plan, const WorkGroup& group) {
-  std::vector<double> cells(static_cast<std::size_t>(group.kv_heads), 0.0);
+  std::vector<double> cells(group.kv_heads, 0.0);
   plan.cells.for_each_to_run(group.cells, [&](const PlannedCell& cell, std::size_t count) {
-    cells[static_cast<std::size_t>(cell.kv_head)] += static_cast<double>(count);
+    cells[cell.kv_head] += static_cast<double>(count);
   });
   const auto heads = static_cast<double>(
       std::count_if(cells.begin(), cells.end(), [](double count) { return count > 0.0; }));

@@ -42,8 +42,7 @@ class StreamWatch : public ReplayWatch {
       now.push_back(held.token);
       if (since_[token] == kAbsent) since_[token] = row;
     }
-    std::erase_if(
-        before_, [&](std::int32_t token) { return seen_[static_cast<std::size_t>(token)] == row; });
+    std::erase_if(before_, [&](std::int32_t token) { return seen_[token] == row; });
     end_stays(row);
     before_ = std::move(now);
   }
@@ -69,7 +68,7 @@ class StreamWatch : public ReplayWatch {
   void end_stays(Index row) {
     std::sort(before_.begin(), before_.end());
     for (const std::int32_t token : before_) {
-      Index& since = since_[static_cast<std::size_t>(token)];
+      Index& since = since_[token];
       kept_.push_back({token, since, row});
       since = kAbsent;
     }
@@ -152,7 +151,7 @@ StreamCellResult replay_stream(const StreamCell& cell, const Kernels& kernels,
     return out;
   }
   const SharedResults model = decided_for_model(cell, planned, group.prompt, kernels);
-  StreamWatch watch(cell.stream.shape, static_cast<Index>(group.rows.size()));
+  StreamWatch watch(cell.stream.shape, std::ssize(group.rows));
   const ReplaySetting setting{.prompt = group.prompt,
                               .rows = group.rows,
                               .element_bytes = plan.element_bytes,

@@ -19,9 +19,7 @@ struct ShardSelection {
   std::vector<bool> groups;  // per group of the plan, whether one of its heads is selected
   std::size_t cells = 0;     // cells of the selected heads
 
-  bool has(std::size_t group, int kv_head) const {
-    return heads[group][static_cast<std::size_t>(kv_head)];
-  }
+  bool has(std::size_t group, int kv_head) const { return heads[group][kv_head]; }
   bool has(const PlannedCell& cell) const { return has(cell.group, cell.kv_head); }
 };
 

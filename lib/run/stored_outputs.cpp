@@ -115,12 +115,12 @@ class StoredHead {
 
   void add_to(ScaleFit& fit) {
     const ExactRows next = at(1.0 + kStep);
-    std::vector<double> derivative(static_cast<std::size_t>(dv_));
+    std::vector<double> derivative(dv_);
     each_row([&](const double* out, Index place) {
       const double* z = exact_.outputs.data() + place * dv_;
       const double* further = next.outputs.data() + place * dv_;
       for (Index c = 0; c < dv_; ++c) {
-        derivative[static_cast<std::size_t>(c)] = (further[c] - z[c]) / kStep;
+        derivative[c] = (further[c] - z[c]) / kStep;
       }
       fit.add(out, z, derivative.data(), dv_);
     });
@@ -151,10 +151,10 @@ class StoredHead {
 
   template <class Visit>
   void each_row(const Visit& visit) const {
-    const auto heads = static_cast<Index>(outs_.size());
+    const auto heads = std::ssize(outs_);
     const Index group = data_->stream.shape.heads_per_kv;
     for (Index g = 0; g < heads; ++g) {
-      const double* out = outs_[static_cast<std::size_t>(g)].data() + skipped_;
+      const double* out = outs_[g].data() + skipped_;
       for (Index r = 0; r < rows_; ++r) visit(out + r * dv_, r * group + g);
     }
   }
@@ -178,7 +178,7 @@ class StoredHead {
       const double size = std::max(std::abs(out[c]), least_normal(stored));
       rounding += size * size;
     }
-    const double logit = std::abs(exact_.max_logit[static_cast<std::size_t>(place)]);
+    const double logit = std::abs(exact_.max_logit[place]);
     return {difference, kTolerance * norm + unit_roundoff(stored) * std::sqrt(rounding) +
                             unit_roundoff(allowed_.type) * (2.0 + logit) * norm};
   }

@@ -37,7 +37,7 @@ Index Estimator::values_summed(int head) {
   const auto& own = weights.own_rows();
   const auto summed = std::count_if(
       own.begin(), own.end(), [](const WeightsByToken::OwnRow& row) { return row.w_num != 0.0; });
-  return static_cast<Index>(weights.weighted().size()) + summed;
+  return std::ssize(weights.weighted()) + summed;
 }
 
 bool Estimator::should_flush() const {

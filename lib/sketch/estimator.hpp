@@ -37,7 +37,7 @@ class Estimator {
   // Vectors in the numerator's sum for a query head of the sketch: tokens, and rows with a key or a
   // value of their own.
   Index values_summed(int head);
-  Index pending() const { return static_cast<Index>(pending_.size()); }
+  Index pending() const { return std::ssize(pending_); }
   // Whether more questions at once would gain nothing.
   bool should_flush() const;
   // Visits the answers of all questions, in their order. Bits do not depend on how many there are.

@@ -18,7 +18,7 @@ constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
 std::int32_t value_row(const HeldVectors* held, std::int32_t token) {
   if (held == nullptr || held->value_row.empty()) return token;
-  return held->value_row[static_cast<std::size_t>(token)];
+  return held->value_row[token];
 }
 
 // x~ - x by groups of eight tokens: 0 of tokens that have no weight in the denominator.
@@ -68,19 +68,18 @@ Index HostAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
       sums.kept = kept + canonical_exp(sink - exact.shift);
     }
   } else {
-    out.numerator.assign(static_cast<std::size_t>(stream_.shape.dv), 0.0);
+    out.numerator.assign(stream_.shape.dv, 0.0);
     add_own_rows(sketch, weights, e.shift, held, sums, out.numerator);
   }
   out.is_stored = held != nullptr;
   if (out.is_stored) out.score_error = score_error(weights, query, with);
   question.set_sums(e.shift, sums);
-  return static_cast<Index>(questions_.size()) - 1;
+  return std::ssize(questions_) - 1;
 }
 
 const Answer& HostAnswers::answer(Index question) {
   const Index dv = stream_.shape.dv;
-  return questions_[static_cast<std::size_t>(question)].finish(numerators_.data() + question * dv,
-                                                               dv);
+  return questions_[question].finish(numerators_.data() + question * dv, dv);
 }
 
 LoggedQuery HostAnswers::with_logits(const QueryRow& asked) const {
@@ -131,7 +130,7 @@ void HostAnswers::own_logits(const Sketch& sketch, const WeightsByToken& weights
   for (std::size_t i = 0; i < rows.size(); ++i) {
     has_feature = has_feature || rows[i].feature;
     if (rows[i].key < 0) continue;
-    keys.push_back(own_keys[static_cast<std::size_t>(rows[i].key)].data());
+    keys.push_back(own_keys[rows[i].key].data());
   }
   std::vector<double> products;
   double half = 0.0;  // half of the query's squared length, which features take off
@@ -172,7 +171,7 @@ void HostAnswers::add_own_rows(const Sketch& sketch, const WeightsByToken& weigh
     const double c = row.w_num * e;
     sums.den += row.w_den * e;
     sums.num += c;
-    const double* value = row.value >= 0 ? own_values[static_cast<std::size_t>(row.value)].data()
+    const double* value = row.value >= 0 ? own_values[row.value].data()
                                          : stream_.values.row(value_row(held, row.token));
     for (std::size_t k = 0; k < numerator.size(); ++k) numerator[k] += c * value[k];
   }
@@ -184,9 +183,9 @@ void HostAnswers::rerotate(const Sketch& sketch, const LoggedQuery& query) {
     if (row.token >= 0) cached_.push_back(row.token);
   }
   cache_position_logits(stream_, query.row, query.head, cached_, rerotated_);
-  rerotated_by_token_.resize(static_cast<std::size_t>(stream_.shape.tokens));
+  rerotated_by_token_.resize(stream_.shape.tokens);
   for (std::size_t p = 0; p < cached_.size(); ++p) {
-    rerotated_by_token_[static_cast<std::size_t>(cached_[p])] = rerotated_[p];
+    rerotated_by_token_[cached_[p]] = rerotated_[p];
   }
 }
 
@@ -214,7 +213,7 @@ void HostAnswers::enqueue_mapped_values(const WeightsByToken& weights, const Exp
     value_rows_.clear();
     for (const bool decoded : {false, true}) {
       for (const std::int32_t j : weights.weighted()) {
-        const std::int32_t row = held.value_row[static_cast<std::size_t>(j)];
+        const std::int32_t row = held.value_row[j];
         if ((row != j) != decoded) continue;
         mapped_tokens_.push_back(j);
         value_rows_.push_back(row);

@@ -19,8 +19,7 @@ struct TokenLogits {
 // Logits of query `query_index` (r * G + g) of the block, which must live as long.
 inline TokenLogits logits_of(const LogitBlock& block, Index query_index) {
   return {block.logits.data() + query_index * block.tokens,
-          block.exps.data() + query_index * block.tokens,
-          block.max_logit[static_cast<std::size_t>(query_index)]};
+          block.exps.data() + query_index * block.tokens, block.max_logit[query_index]};
 }
 
 // The logits that an answer reads, and those of the keys themselves. They differ where a codec

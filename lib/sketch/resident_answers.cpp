@@ -32,9 +32,9 @@ Index ResidentAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weigh
   if (!is_listed_ || version_ != weights.version()) list_weights(weights);
   batch_.questions.push_back(listed_);
   batch_.questions.back().query_index = query.query_index;
-  const double largest = rows_.max_logit()[static_cast<std::size_t>(query.query_index)];
+  const double largest = rows_.max_logit()[query.query_index];
   questions_.emplace_back(query, largest, sketch, weights.factor());
-  return static_cast<Index>(questions_.size()) - 1;
+  return std::ssize(questions_) - 1;
 }
 
 // Puts the weights as they are now into the batch. A method that compressed once gains a token at
@@ -53,8 +53,8 @@ void ResidentAnswers::list_weights(const WeightsByToken& weights) {
   version_ = weights.version();
   const bool goes_on = is_listed_ && common.dropped + common.same == listed_.weights;
   listed_.first_weight =
-      goes_on ? listed_.first_weight + common.dropped : static_cast<Index>(batch_.weights.size());
-  listed_.weights = static_cast<Index>(list_.size());
+      goes_on ? listed_.first_weight + common.dropped : std::ssize(batch_.weights);
+  listed_.weights = std::ssize(list_);
   batch_.weights.insert(batch_.weights.end(), list_.begin() + (goes_on ? common.same : 0),
                         list_.end());
   is_listed_ = true;
@@ -72,11 +72,11 @@ bool ResidentAnswers::underflowed(Index question) const {
 }
 
 Sketch ResidentAnswers::sketch_of(Index question) const {
-  const PendingAnswer& asked = questions_[static_cast<std::size_t>(question)];
-  const AnswerBatch::Question& part = batch_.questions[static_cast<std::size_t>(question)];
+  const PendingAnswer& asked = questions_[question];
+  const AnswerBatch::Question& part = batch_.questions[question];
   Sketch sketch;
   for (Index i = 0; i < part.weights; ++i) {
-    const WeightEntry& weight = batch_.weights[static_cast<std::size_t>(part.first_weight + i)];
+    const WeightEntry& weight = batch_.weights[part.first_weight + i];
     SketchRow row;
     row.token = weight.token;
     row.w_num = weight.num;
@@ -92,11 +92,11 @@ Sketch ResidentAnswers::sketch_of(Index question) const {
 }
 
 const Answer& ResidentAnswers::answer(Index question) {
-  PendingAnswer& asked = questions_[static_cast<std::size_t>(question)];
+  PendingAnswer& asked = questions_[question];
   asked.answer.answer = std::move(last_.answer);
   asked.answer.numerator = std::move(last_.numerator);
   asked.answer.numerator.clear();
-  TokenSums sums = masses_[static_cast<std::size_t>(question)].sums;
+  TokenSums sums = masses_[question].sums;
   sums.num *= asked.factor;
   const double shift = asked.largest_logit;
   add_sink(stream_.sink(asked.query.head), shift, sums);

@@ -38,9 +38,7 @@ class ResidentAnswers final : public AnswerBackend {
   bool underflowed(Index question) const;
   // The question again: a sketch with its weights, and the query.
   Sketch sketch_of(Index question) const;
-  const QueryRow& query_of(Index question) const {
-    return questions_[static_cast<std::size_t>(question)].query;
-  }
+  const QueryRow& query_of(Index question) const { return questions_[question].query; }
 
  private:
   void list_weights(const WeightsByToken& weights);

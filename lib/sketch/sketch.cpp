@@ -62,7 +62,7 @@ void Sketch::add_exact(Index first, Index last) {
 }
 
 void Sketch::replace(Index position, const SketchRow& row) {
-  SketchRow& old = rows_[static_cast<std::size_t>(position)];
+  SketchRow& old = rows_[position];
   count(old, -1);
   old = row;
   count(old, 1);
@@ -70,7 +70,7 @@ void Sketch::replace(Index position, const SketchRow& row) {
 }
 
 void Sketch::set_weights(Index position, double w_num, double w_den) {
-  SketchRow& row = rows_[static_cast<std::size_t>(position)];
+  SketchRow& row = rows_[position];
   row.w_num = w_num;
   row.w_den = w_den;
   changes_.note(position, size());

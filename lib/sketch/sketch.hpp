@@ -89,7 +89,7 @@ class ChangeLog {
   void begin_anew();
   // The row at `position` of `rows` changed or is new; -1 - position: one that was there went.
   void note(Index position, Index rows) {
-    if (static_cast<Index>(positions_.size()) > rows + kAtLeast) begin_anew();
+    if (std::ssize(positions_) > rows + kAtLeast) begin_anew();
     positions_.push_back(static_cast<std::int32_t>(position));
   }
   Mark now() const { return {era_, positions_.size()}; }
@@ -129,10 +129,8 @@ class Sketch {
   void erase(Index first, Index last);  // positions [first, last)
   void clear();
 
-  Index size() const { return static_cast<Index>(rows_.size()); }
-  const SketchRow& operator[](Index position) const {
-    return rows_[static_cast<std::size_t>(position)];
-  }
+  Index size() const { return std::ssize(rows_); }
+  const SketchRow& operator[](Index position) const { return rows_[position]; }
   const std::vector<SketchRow>& rows() const { return rows_; }
   const ChangeLog& changes() const { return changes_; }
 

@@ -75,7 +75,7 @@ Exponentials own_exponentials(const WeightsByToken& weights, WeighIn which, cons
   };
   double shift = least;
   for_each_token(weights.groups(), counts, [&](std::size_t j) { shift = std::max(shift, x[j]); });
-  room.assign(static_cast<std::size_t>(tokens), 0.0);
+  room.assign(tokens, 0.0);
   if (std::isfinite(shift)) {
     for_each_token(weights.groups(), counts,
                    [&](std::size_t j) { room[j] = canonical_exp(x[j] - shift); });

@@ -120,7 +120,7 @@ WeightsByToken::Common WeightsByToken::update(std::vector<WeightEntry>& list) co
   });
   common.dropped = dropped - list.begin();
   list.erase(list.begin(), dropped);
-  auto same = static_cast<Index>(list.size());
+  auto same = std::ssize(list);
   for (const std::int32_t token : dirty_) {
     const auto place = std::lower_bound(
         list.begin(), list.end(), token,
@@ -158,7 +158,7 @@ bool WeightsByToken::rescale(std::vector<WeightEntry>& list, Index& same) const 
   };
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (appears_before(list[i].token) || !entry(list[i].token)) return false;
-    const double num = num_[static_cast<std::size_t>(list[i].token)];
+    const double num = num_[list[i].token];
     if (list[i].num == num) continue;
     same = std::min(same, static_cast<Index>(i));
     list[i].num = num;
@@ -241,8 +241,8 @@ void WeightsByToken::link(std::int32_t id, std::int32_t token) {
   const auto at = static_cast<std::size_t>(id);
   token_of_[at] = token;
   if (token < 0) return;
-  std::int32_t* from = &first_[static_cast<std::size_t>(token)];
-  while (*from >= 0 && *from < id) from = &next_[static_cast<std::size_t>(*from)];
+  std::int32_t* from = &first_[token];
+  while (*from >= 0 && *from < id) from = &next_[*from];
   next_[at] = *from;
   *from = id;
 }
@@ -250,8 +250,8 @@ void WeightsByToken::link(std::int32_t id, std::int32_t token) {
 void WeightsByToken::unlink(std::int32_t id) {
   const auto at = static_cast<std::size_t>(id);
   if (token_of_[at] < 0) return;
-  std::int32_t* from = &first_[static_cast<std::size_t>(token_of_[at])];
-  while (*from != id) from = &next_[static_cast<std::size_t>(*from)];
+  std::int32_t* from = &first_[token_of_[at]];
+  while (*from != id) from = &next_[*from];
   *from = next_[at];
   token_of_[at] = -1;
 }
@@ -272,7 +272,7 @@ void WeightsByToken::follow(const std::vector<std::int32_t>& positions, std::siz
   for (std::size_t c = first; c < positions.size(); ++c) {
     if (positions[c] < 0) {
       const auto place = ids_.begin() + (-1 - positions[c]);
-      const std::int32_t token = token_of_[static_cast<std::size_t>(*place)];
+      const std::int32_t token = token_of_[*place];
       if (token >= 0) dirty_.push_back(token);
       unlink(*place);
       ids_.erase(place);
@@ -299,7 +299,7 @@ bool WeightsByToken::sum_changed(const Sketch& sketch, const std::vector<std::in
     if (p < 0) continue;
     const SketchRow& row = sketch[p];
     if (is_own(row)) return false;
-    const std::int32_t before = token_of_[static_cast<std::size_t>(id)];
+    const std::int32_t before = token_of_[id];
     if (before != row.token) {
       if (before >= 0) dirty_.push_back(before);
       unlink(id);
@@ -312,7 +312,7 @@ bool WeightsByToken::sum_changed(const Sketch& sketch, const std::vector<std::in
     const bool was_weighted = is_weighted(at);
     if (plain_[at] != 0.0) --plain_tokens_;
     den_[at] = plain_[at] = scaled_[at] = scaled_low_[at] = num_[at] = kept_[at] = 0.0;
-    for (std::int32_t id = first_[at]; id >= 0; id = next_[static_cast<std::size_t>(id)]) {
+    for (std::int32_t id = first_[at]; id >= 0; id = next_[id]) {
       const SketchRow& row = sketch[position_of(id)];
       if (reads(row)) add(row);
     }

@@ -33,7 +33,7 @@ Vector angle_points(int level) {
 // The same, computed once.
 const Vector& points_of(int level) {
   static const std::array points = {angle_points(2), angle_points(3), angle_points(4)};
-  return points[static_cast<std::size_t>(level - 2)];
+  return points[level - 2];
 }
 
 std::uint32_t arc_of(double angle) {
@@ -67,7 +67,7 @@ std::array<double, 3> border_tangents(int level) {
 const std::array<double, 3>& tangents(int level) {
   static const std::array all = {border_tangents(1), border_tangents(2), border_tangents(3),
                                  border_tangents(4)};
-  return all[static_cast<std::size_t>(level - 1)];
+  return all[level - 1];
 }
 
 // How far, in parts of |x| + |y|, the products below may be from the border and leave the code in
@@ -125,7 +125,7 @@ void find_angle_codes(int level, const double* x, const double* y, Index count,
 
 const AngleTable& angle_table(int level) {
   static const std::array all = {table_of(1), table_of(2), table_of(3), table_of(4)};
-  return all[static_cast<std::size_t>(level - 1)];
+  return all[level - 1];
 }
 
 }  // namespace kvbench

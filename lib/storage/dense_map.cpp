@@ -41,9 +41,8 @@ void DenseMap::apply_transposed(ConstMatrix vectors, MutableMatrix out) const {
 void DenseMap::apply_transposed(ConstMatrix vectors, const std::vector<Index>& channels,
                                 MutableMatrix out) const {
   fill();
-  const Panels some(vectors.cols, static_cast<Index>(channels.size()), [&](Index i, Index c) {
-    return rows_[static_cast<std::size_t>(i * d_ + channels[static_cast<std::size_t>(c)])];
-  });
+  const Panels some(vectors.cols, std::ssize(channels),
+                    [&](Index i, Index c) { return rows_[i * d_ + channels[c]]; });
   multiply({vectors.data, vectors.stride, 1}, vectors.cols, some, out);
 }
 

@@ -97,17 +97,17 @@ class Hqq final : public Codec {
 
   Index bytes() const override { return codes_at() + packed_bytes(width_, bits_); }
   void encode(ConstMatrix vectors, std::byte* code) const override {
-    std::vector<float> x(static_cast<std::size_t>(width_));
+    std::vector<float> x(width_);
     std::transform(vectors.data, vectors.data + width_, x.begin(),
                    [](double number) { return static_cast<float>(number); });
     const std::vector<Fit> fits = fitted(x.data());
     BitWriter codes(code + codes_at());
     for (Index g = 0; g < group_count(); ++g) {
-      const Fit& fit = fits[static_cast<std::size_t>(g)];
+      const Fit& fit = fits[g];
       put(1.0F / fit.scale, code + 2 * g * number_bytes());
       put(fit.zero, code + (2 * g + 1) * number_bytes());
       for (Index k = g * group_; k < (g + 1) * group_; ++k) {
-        const float number = code_of(x[static_cast<std::size_t>(k)], fit, top_);
+        const float number = code_of(x[k], fit, top_);
         codes.put(static_cast<std::uint32_t>(number), bits_);
       }
     }
@@ -137,7 +137,7 @@ class Hqq final : public Codec {
     for (int i = 0; i < kIterations; ++i) {
       double error = 0.0;
       for (Index g = 0; g < group_count(); ++g) {
-        Fit& fit = fits[static_cast<std::size_t>(g)];
+        Fit& fit = fits[g];
         fit = improved(x + g * group_, group_, fit, top_, error);
       }
       const float mean = static_cast<float>(error / static_cast<double>(width_));

@@ -48,10 +48,10 @@ class GroupedIntegers : public Codec {
     std::vector<double> channels;
     const double* numbers = vectors.data;
     if (groups_.per_channel) {
-      channels.resize(static_cast<std::size_t>(groups_.width * groups_.numbers));
+      channels.resize(groups_.width * groups_.numbers);
       for (Index t = 0; t < groups_.numbers; ++t) {
         for (Index k = 0; k < groups_.width; ++k) {
-          channels[static_cast<std::size_t>(k * groups_.numbers + t)] = vectors(t, k);
+          channels[k * groups_.numbers + t] = vectors(t, k);
         }
       }
       numbers = channels.data();
@@ -67,7 +67,7 @@ class GroupedIntegers : public Codec {
     std::vector<double> channels;
     double* numbers = vectors.data;
     if (groups_.per_channel) {
-      channels.resize(static_cast<std::size_t>(groups_.width * groups_.numbers));
+      channels.resize(groups_.width * groups_.numbers);
       numbers = channels.data();
     }
     BitReader codes(code + codes_at());
@@ -78,7 +78,7 @@ class GroupedIntegers : public Codec {
     if (!groups_.per_channel) return;
     for (Index t = 0; t < groups_.numbers; ++t) {
       for (Index k = 0; k < groups_.width; ++k) {
-        vectors(t, k) = channels[static_cast<std::size_t>(k * groups_.numbers + t)];
+        vectors(t, k) = channels[k * groups_.numbers + t];
       }
     }
   }

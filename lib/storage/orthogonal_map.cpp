@@ -50,7 +50,7 @@ void OrthogonalMap::undo(ConstMatrix vectors, MutableMatrix out) const {
 }
 
 Index OrthogonalMap::bytes() const {
-  return (haar_ ? haar_->bytes() : 0) + (static_cast<Index>(signs_.size()) + 7) / 8;
+  return (haar_ ? haar_->bytes() : 0) + (std::ssize(signs_) + 7) / 8;
 }
 
 DenseMap haar_map(const CodecContext& context, std::string_view purpose) {

@@ -88,7 +88,7 @@ void multiply(const Factors& x, Index terms, const Panels& panels, MutableMatrix
 void multiply(const Factors& x, const std::vector<Index>& terms, const Panels& panels,
               MutableMatrix out) {
   const Index* at = terms.data();
-  multiply_terms(x, static_cast<Index>(terms.size()), [at](Index j) { return at[j]; }, panels, out);
+  multiply_terms(x, std::ssize(terms), [at](Index j) { return at[j]; }, panels, out);
 }
 
 }  // namespace kvbench

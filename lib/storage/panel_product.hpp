@@ -16,8 +16,7 @@ class Panels {
   // `at(k, c)`: its numbers.
   template <class At>
   Panels(Index terms, Index columns, const At& at) : terms_(terms), columns_(columns) {
-    numbers_.assign(static_cast<std::size_t>((columns + kWidth - 1) / kWidth * kWidth * terms),
-                    0.0);
+    numbers_.assign((columns + kWidth - 1) / kWidth * kWidth * terms, 0.0);
     for (Index c = 0; c < columns; ++c) {
       double* to = numbers_.data() + c / kWidth * panel_size() + c % kWidth;
       for (Index k = 0; k < terms; ++k) to[k * kWidth] = at(k, c);

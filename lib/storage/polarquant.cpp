@@ -143,7 +143,7 @@ class AnglesOfBlocks final : public Codec {
     for (Index k = 0; k < kBlock; ++k) {
       double* of_k = y + k * kTogether;
       // Angles are those of any multiple; radii must not vanish or overflow.
-      for (Index t = 0; t < count; ++t) of_k[t] *= factors[static_cast<std::size_t>(t)];
+      for (Index t = 0; t < count; ++t) of_k[t] *= factors[t];
     }
     std::array<std::uint64_t, kTogether> codes;
     std::array<double, kTogether> radii;
@@ -208,8 +208,8 @@ class AnglesOfBlocks final : public Codec {
         double* up = across + kTogether;
         for (Index t = 0; t < count; ++t) {
           const auto code = static_cast<std::size_t>((numbers[t] >> shift_of(level, i)) & largest);
-          across[t] = radii[static_cast<std::size_t>(t)] * of.cosine[code];
-          up[t] = radii[static_cast<std::size_t>(t)] * of.sine[code];
+          across[t] = radii[t] * of.cosine[code];
+          up[t] = radii[t] * of.sine[code];
         }
       }
     }

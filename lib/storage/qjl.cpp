@@ -147,8 +147,8 @@ class Qjl final : public Codec {
     std::iota(all.begin(), all.end(), 0);
     const auto middle = all.begin() + p_.outliers;
     std::nth_element(all.begin(), middle, all.end(), [&](Index a, Index b) {
-      const double of_a = squares[static_cast<std::size_t>(a)];
-      const double of_b = squares[static_cast<std::size_t>(b)];
+      const double of_a = squares[a];
+      const double of_b = squares[b];
       return of_a > of_b || (of_a == of_b && a < b);
     });
     Channels out{{all.begin(), middle}, {middle, all.end()}};
@@ -162,7 +162,7 @@ class Qjl final : public Codec {
     Vector norms(static_cast<std::size_t>(p_.group));
     vector_norms(vectors, norms.data());
     for (Index t = 0; t < p_.group; ++t) {
-      put_norm(norms[static_cast<std::size_t>(t)], code + t * token_bytes());
+      put_norm(norms[t], code + t * token_bytes());
     }
     if (p_.outliers == 0) return;
     VectorRows outer(p_.group, p_.outliers);
@@ -172,7 +172,7 @@ class Qjl final : public Codec {
     }
     vector_norms(outer.all(), norms.data());
     for (Index t = 0; t < p_.group; ++t) {
-      put_norm(norms[static_cast<std::size_t>(t)], code + t * token_bytes() + kStoredNormBytes);
+      put_norm(norms[t], code + t * token_bytes() + kStoredNormBytes);
     }
   }
 
@@ -189,7 +189,7 @@ class Qjl final : public Codec {
   // Signs of every token as 1 and -1, [group, count].
   VectorRows sides_of(Index count, const std::byte* code) const {
     VectorRows out(p_.group, count);
-    std::vector<std::uint8_t> codes(static_cast<std::size_t>(count));
+    std::vector<std::uint8_t> codes(count);
     for (Index t = 0; t < p_.group; ++t, code += token_bytes()) {
       BitReader signs(code);
       signs.get_all(codes.data(), count, 1);
@@ -202,8 +202,8 @@ class Qjl final : public Codec {
   // Turns sums S^T b over `count` rows into sqrt(pi / 2) / count size S^T b.
   static void scale(const Vector& sizes, Index count, MutableMatrix sums) {
     for (Index t = 0; t < sums.rows; ++t) {
-      const double factor = std::sqrt(std::numbers::pi / 2.0) / static_cast<double>(count) *
-                            sizes[static_cast<std::size_t>(t)];
+      const double factor =
+          std::sqrt(std::numbers::pi / 2.0) / static_cast<double>(count) * sizes[t];
       double* x = sums.row(t);
       for (Index k = 0; k < sums.cols; ++k) x[k] *= factor;
     }

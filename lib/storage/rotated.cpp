@@ -26,13 +26,13 @@ class Rotated final : public Codec {
     decode_all(code, vectors);
   }
   void encode_all(ConstMatrix vectors, std::byte* codes) const override {
-    std::vector<double> turned(static_cast<std::size_t>(vectors.rows * width_));
+    std::vector<double> turned(vectors.rows * width_);
     const MutableMatrix out(turned.data(), vectors.rows, width_);
     map_.apply(vectors, out);
     codec_->encode_all(out, codes);
   }
   void decode_all(const std::byte* codes, MutableMatrix vectors) const override {
-    std::vector<double> turned(static_cast<std::size_t>(vectors.rows * width_));
+    std::vector<double> turned(vectors.rows * width_);
     const MutableMatrix in(turned.data(), vectors.rows, width_);
     codec_->decode_all(codes, in);
     map_.undo(in, vectors);

@@ -47,7 +47,7 @@ struct Difference {
 HeldTensor::HeldTensor(const StoredTensor& tensor, Index prompt)
     : tensor_(tensor), prompt_(prompt) {
   if (tensor.is_float() || tensor.on_arrival) return;
-  written_.assign(static_cast<std::size_t>(tensor.original.rows), 0);
+  written_.assign(tensor.original.rows, 0);
 }
 
 Index HeldTensor::written_held() const {
@@ -56,13 +56,13 @@ Index HeldTensor::written_held() const {
 }
 
 void HeldTensor::mark(Index token) {
-  std::uint8_t& written = written_[static_cast<std::size_t>(token)];
+  std::uint8_t& written = written_[token];
   written_held_ += written == 0 ? 1 : 0;
   written = 1;
 }
 
 void HeldTensor::hold(const std::vector<std::int32_t>& tokens, bool appended) {
-  held_ = static_cast<Index>(tokens.size());
+  held_ = std::ssize(tokens);
   if (tensor_.is_float() || tensor_.on_arrival) return;
   if (!appended) {
     first_ = 0;
@@ -78,7 +78,7 @@ void HeldTensor::hold(const std::vector<std::int32_t>& tokens, bool appended) {
     write_groups(tokens, written, appended);
     return;
   }
-  for (; first_ < written; ++first_) mark(tokens[static_cast<std::size_t>(first_)]);
+  for (; first_ < written; ++first_) mark(tokens[first_]);
 }
 
 void HeldTensor::write_groups(const std::vector<std::int32_t>& tokens, Index written,
@@ -95,7 +95,7 @@ void HeldTensor::write_groups(const std::vector<std::int32_t>& tokens, Index wri
     for (std::size_t i = 0; i < group; ++i) mark(first[i]);
     grouped_.insert(grouped_.end(), first, first + group);
   }
-  first_ = static_cast<Index>(grouped_.size());
+  first_ = std::ssize(grouped_);
 }
 
 void HeldTensor::write_group(const std::int32_t* tokens) {
@@ -106,16 +106,16 @@ void HeldTensor::write_group(const std::int32_t* tokens) {
   if (aligned) shared_ = tensor_.groups->with(tokens[0]);
   if (shares) return;
   if (decoded_.empty()) {  // the first that is not aligned
-    decoded_.assign(static_cast<std::size_t>(tensor_.original.rows * width), 0.0);
+    decoded_.assign(tensor_.original.rows * width, 0.0);
     for (const std::int32_t token : grouped_) {
       std::copy_n(shared_.row(token), width, decoded_.data() + token * width);
     }
   }
-  std::vector<double> block(static_cast<std::size_t>(group * width));
+  std::vector<double> block(group * width);
   if (aligned) {
     std::copy_n(shared_.row(tokens[0]), group * width, block.data());
   } else {
-    std::vector<std::byte> code(static_cast<std::size_t>(tensor_.codec->bytes()));
+    std::vector<std::byte> code(tensor_.codec->bytes());
     for (Index i = 0; i < group; ++i) {
       std::copy_n(tensor_.original.row(tokens[i]), width, block.data() + i * width);
     }
@@ -138,8 +138,8 @@ void HeldTensor::round_trip(const std::vector<double>& vector, std::vector<doubl
   if (tensor_.codec->group() > 1) {
     throw CellError("a vector that the method makes itself cannot be written by a codec of groups");
   }
-  const auto width = static_cast<Index>(vector.size());
-  std::vector<std::byte> code(static_cast<std::size_t>(tensor_.codec->bytes()));
+  const auto width = std::ssize(vector);
+  std::vector<std::byte> code(tensor_.codec->bytes());
   tensor_.codec->encode({vector.data(), 1, width}, code.data());
   out.resize(vector.size());
   tensor_.codec->decode(code.data(), {out.data(), 1, width});
@@ -156,7 +156,7 @@ StoredCache::StoredCache(const StoredStream& stored, bool keeps_all)
   const StoredTensor& values = stored.values();
   if (values.is_float() || values.codec->group() == 1) return;
   const Index size = values.original.rows * values.original.cols;
-  both_values_.assign(static_cast<std::size_t>(2 * size), 0.0);
+  both_values_.assign(2 * size, 0.0);
   for (Index j = 0; j < values.original.rows; ++j) {
     std::copy(values.original.row(j), values.original.row(j) + values.original.cols,
               both_values_.data() + j * values.original.cols);
@@ -200,7 +200,7 @@ bool StoredCache::append_tokens(const Sketch& sketch) {
 
 void StoredCache::forget_tokens() {
   for (const std::int32_t token : key_tokens_) {
-    if (!e_.empty()) e_[static_cast<std::size_t>(token)] = 0.0;
+    if (!e_.empty()) e_[token] = 0.0;
   }
   key_tokens_.clear();
   value_tokens_.clear();
@@ -314,14 +314,13 @@ void StoredCache::map_values() {
   if (held_.values.rows == tokens) return;
   std::vector<std::int32_t>& row_of = vectors_.value_row;
   if (row_of.empty()) {
-    row_of.resize(static_cast<std::size_t>(tokens));
+    row_of.resize(tokens);
     std::iota(row_of.begin(), row_of.end(), 0);
   }
-  const auto last =
-      mapped_ == 0 ? static_cast<Index>(value_tokens_.size()) : values_.written_first();
+  const auto last = mapped_ == 0 ? std::ssize(value_tokens_) : values_.written_first();
   for (; mapped_ < last; ++mapped_) {
-    const std::int32_t token = value_tokens_[static_cast<std::size_t>(mapped_)];
-    std::int32_t& row = row_of[static_cast<std::size_t>(token)];
+    const std::int32_t token = value_tokens_[mapped_];
+    std::int32_t& row = row_of[token];
     if (row != token || !values_.is_written(token)) continue;
     row = static_cast<std::int32_t>(tokens + token);
     ++vectors_.value_row_version;
@@ -376,9 +375,9 @@ void StoredCache::find_logits() {
 
 // e_ of the held tokens; returns the largest of their x and `least`.
 double StoredCache::exponentiate_held(const double* x, double least) {
-  e_.resize(static_cast<std::size_t>(stored_.original().shape.tokens), 0.0);
+  e_.resize(stored_.original().shape.tokens, 0.0);
   if (key_tokens_.empty()) return least;
-  const auto held = static_cast<Index>(key_tokens_.size());
+  const auto held = std::ssize(key_tokens_);
   const Index first = key_tokens_.front();
   if (key_tokens_.back() + 1 - first == held) {
     return exponentiate(x, e_.data(), first, first + held, least);
@@ -388,7 +387,7 @@ double StoredCache::exponentiate_held(const double* x, double least) {
   held_e_.resize(held_x_.size());
   const double most = exponentiate(held_x_.data(), held_e_.data(), 0, held, least);
   const double* from = held_e_.data();
-  for (const std::int32_t token : key_tokens_) e_[static_cast<std::size_t>(token)] = *from++;
+  for (const std::int32_t token : key_tokens_) e_[token] = *from++;
   return most;
 }
 

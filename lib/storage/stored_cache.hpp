@@ -29,8 +29,7 @@ class HeldTensor {
   Index written_held() const;
   Index written_first() const { return first_; }
   bool is_written(Index token) const {
-    return !tensor_.is_float() &&
-           (tensor_.on_arrival || written_[static_cast<std::size_t>(token)] != 0);
+    return !tensor_.is_float() && (tensor_.on_arrival || written_[token] != 0);
   }
   // The vector of a held token as it is read.
   const double* row(Index token) const {

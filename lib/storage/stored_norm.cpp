@@ -55,7 +55,7 @@ void vector_norms(ConstMatrix vectors, double* norms) {
     std::array<double, kSideBySide> sums;
     for (Index t = 0; t < count; ++t) {
       const double largest = largest_size(vectors.row(first + t), vectors.cols);
-      factors[static_cast<std::size_t>(t)] = largest > 0.0 ? square_safe_factor(largest) : 0.0;
+      factors[t] = largest > 0.0 ? square_safe_factor(largest) : 0.0;
     }
     const ConstMatrix rows(vectors.row(first), count, vectors.cols, vectors.stride);
     if (count == kSideBySide) {
@@ -90,7 +90,7 @@ void SquareSums::add(ConstMatrix rows) {
   for (Index i = 0; i < rows.rows; ++i) {
     for (Index k = 0; k < rows.cols; ++k) {
       const double x = factor * rows(i, k);
-      double& sum = sums_[static_cast<std::size_t>(k)];
+      double& sum = sums_[k];
       sum = fused(x, x, sum);
     }
   }

@@ -18,7 +18,7 @@ AlignedDoubles decoded_alone(const Codec& codec, ConstMatrix original,
   parallel_for((original.rows + kVectorsPerTask - 1) / kVectorsPerTask, [&](Index task) {
     const Index first = task * kVectorsPerTask;
     const Index last = std::min(first + kVectorsPerTask, original.rows);
-    std::vector<std::byte> code(static_cast<std::size_t>((last - first) * codec.bytes()));
+    std::vector<std::byte> code((last - first) * codec.bytes());
     try {
       codec.encode_all({original.row(first), last - first, original.cols, original.stride},
                        code.data());
@@ -48,14 +48,13 @@ AlignedDoubles decoded_alone(const Codec& codec, ConstMatrix original,
 AlignedGroups::AlignedGroups(const Codec& codec, ConstMatrix original)
     : codec_(codec),
       original_(original),
-      is_written_(new std::once_flag[static_cast<std::size_t>(original.rows / codec.group())]) {}
+      is_written_(new std::once_flag[original.rows / codec.group()]) {}
 
 ConstMatrix AlignedGroups::with(Index first) const {
   const Index width = original_.cols;
-  std::call_once(has_room_,
-                 [&] { decoded_.resize(static_cast<std::size_t>(original_.rows * width)); });
-  std::call_once(is_written_[static_cast<std::size_t>(first / codec_.group())], [&] {
-    std::vector<std::byte> code(static_cast<std::size_t>(codec_.bytes()));
+  std::call_once(has_room_, [&] { decoded_.resize(original_.rows * width); });
+  std::call_once(is_written_[first / codec_.group()], [&] {
+    std::vector<std::byte> code(codec_.bytes());
     codec_.encode({original_.row(first), codec_.group(), width, original_.stride}, code.data());
     codec_.decode(code.data(), {decoded_.data() + first * width, codec_.group(), width});
   });

@@ -54,14 +54,12 @@ std::vector<Index> kept_channels(const Parameters& p, const CodecContext& contex
   keys.see(seen);
   keys.add(seen);
 
-  const auto score = [&](Index c) {
-    return queries.sums()[static_cast<std::size_t>(c)] * keys.sums()[static_cast<std::size_t>(c)];
-  };
-  std::vector<Index> channels(static_cast<std::size_t>(shape.d));
+  const auto score = [&](Index c) { return queries.sums()[c] * keys.sums()[c]; };
+  std::vector<Index> channels(shape.d);
   std::iota(channels.begin(), channels.end(), 0);
   std::stable_sort(channels.begin(), channels.end(),
                    [&](Index a, Index b) { return score(a) > score(b); });
-  channels.resize(static_cast<std::size_t>(shape.d - dropped_of(p.ratio, shape.d)));
+  channels.resize(shape.d - dropped_of(p.ratio, shape.d));
   std::sort(channels.begin(), channels.end());
   return channels;
 }
@@ -74,8 +72,8 @@ class Think final : public Codec {
         element_bytes_(context.element_bytes),
         kept_(kept_channels(p, context)) {}
 
-  Index bytes() const override { return 8 * static_cast<Index>(kept_.size()); }
-  Index counted_bytes() const override { return element_bytes_ * static_cast<Index>(kept_.size()); }
+  Index bytes() const override { return 8 * std::ssize(kept_); }
+  Index counted_bytes() const override { return element_bytes_ * std::ssize(kept_); }
   Index shared_bytes() const override { return packed_bytes(d_, 1); }
   Index written(Index held, Index of_prompt) const override {
     return std::max<Index>(std::min(held, of_prompt) - keep_recent_, 0);

@@ -69,7 +69,7 @@ const Vector& normal_points(int bits) {
   static const std::array points = {
       lloyd_max_points(normal_density(), 1), lloyd_max_points(normal_density(), 2),
       lloyd_max_points(normal_density(), 3), lloyd_max_points(normal_density(), 4)};
-  return points[static_cast<std::size_t>(bits - 1)];
+  return points[bits - 1];
 }
 
 // Points of a coordinate of unit vectors in d dimensions, times sqrt(d); computed once each, as
@@ -116,14 +116,12 @@ class RotatedPoints {
         codebook_(codebook_of(p, bits, d_)) {}
 
   Index bytes() const { return packed_bytes(d_, bits_); }
-  Index shared_bytes() const {
-    return map_.bytes() + 4 * static_cast<Index>(codebook_.points().size());
-  }
+  Index shared_bytes() const { return map_.bytes() + 4 * std::ssize(codebook_.points()); }
   // Rows of `directions`; each one's codes `stride` bytes behind the last one's.
   void encode(ConstMatrix directions, std::byte* codes, Index stride) const {
     VectorRows y(directions.rows, d_);
     map_.apply(directions, y.all());
-    std::vector<std::uint8_t> some(static_cast<std::size_t>(d_));
+    std::vector<std::uint8_t> some(d_);
     for (Index t = 0; t < directions.rows; ++t, codes += stride) {
       codebook_.codes_of(y.row(t), d_, some.data());
       BitWriter out(codes);
@@ -133,12 +131,12 @@ class RotatedPoints {
   }
   void decode(const std::byte* codes, Index stride, MutableMatrix directions) const {
     VectorRows y(directions.rows, d_);
-    std::vector<std::uint8_t> some(static_cast<std::size_t>(d_));
+    std::vector<std::uint8_t> some(d_);
     for (Index t = 0; t < directions.rows; ++t, codes += stride) {
       BitReader in(codes);
       in.get_all(some.data(), d_, bits_);
       double* row = y.row(t);
-      for (Index k = 0; k < d_; ++k) row[k] = codebook_.point(some[static_cast<std::size_t>(k)]);
+      for (Index k = 0; k < d_; ++k) row[k] = codebook_.point(some[k]);
       if (of_unit_norm_) make_unit(row);
     }
     map_.undo(y.all(), directions);
@@ -278,7 +276,7 @@ class Unbiased final : public TurboQuant {
       std::fill_n(directions.row(0), vectors.rows * d_, 0.0);
     }
     VectorRows sides(vectors.rows, d_);
-    std::vector<std::uint8_t> some(static_cast<std::size_t>(d_));
+    std::vector<std::uint8_t> some(d_);
     for (Index t = 0; t < vectors.rows; ++t) {
       BitReader bits(codes + t * bytes() + signs_at());
       bits.get_all(some.data(), d_, 1);

@@ -134,7 +134,7 @@ void UniformQuantizer::decode(const std::byte* scale, BitReader& in, double* x, 
     const Index some = std::min(kChunk, count - first);
     in.get_all(codes.data(), some, bits);
     for (Index i = 0; i < some; ++i) {
-      const double code = static_cast<double>(codes[static_cast<std::size_t>(i)]) - grid.middle;
+      const double code = static_cast<double>(codes[i]) - grid.middle;
       x[first + i] = code * grid.step + grid.least;
     }
   }

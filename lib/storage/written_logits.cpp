@@ -31,7 +31,7 @@ void WrittenLogits::begin(std::size_t first) {
   last_ = std::min(rows_.size(), first + static_cast<std::size_t>(rows_at_once(shape)));
   // Leftovers of earlier rows belong to tokens that are not asked for.
   logits_.resize((last_ - first_) * static_cast<std::size_t>(shape.heads_per_kv * shape.tokens));
-  known_.assign(static_cast<std::size_t>(shape.tokens), 0);
+  known_.assign(shape.tokens, 0);
 }
 
 void WrittenLogits::go_to(Index row, const std::vector<std::int32_t>& tokens, ConstMatrix decoded) {
@@ -39,7 +39,7 @@ void WrittenLogits::go_to(Index row, const std::vector<std::int32_t>& tokens, Co
   if (at_ >= last_) begin(at_);
   unknown_.clear();
   for (const std::int32_t token : tokens) {
-    std::uint8_t& known = known_[static_cast<std::size_t>(token)];
+    std::uint8_t& known = known_[token];
     if (known == 0) unknown_.push_back(token);
     known = 1;
   }

@@ -338,7 +338,7 @@ class Reader {
                      static_cast<double>(read.entry.storages.size());
       cells += read.entry.cells(config_.seeds.size());
       for (const auto& axis : read.entry.axes) {
-        axis_values += static_cast<Index>(axis.second.size()) - 1;
+        axis_values += std::ssize(axis.second) - 1;
       }
       bytes += exact_line(read.resolved).size();
       if (axis_values > kMaxAxisValues) {

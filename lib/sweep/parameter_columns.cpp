@@ -167,7 +167,7 @@ json resolved_columns(const std::vector<ParameterColumn>& columns) {
 
 Index points_of(const std::vector<std::pair<std::string, std::vector<Value>>>& axes) {
   Index product = 1;
-  for (const auto& axis : axes) product *= static_cast<Index>(axis.second.size());
+  for (const auto& axis : axes) product *= std::ssize(axis.second);
   return product;
 }
 
@@ -177,9 +177,9 @@ Params point_of(const std::vector<std::pair<std::string, std::vector<Value>>>& a
   Params params;
   params.reserve(axes.size());
   for (const auto& [name, values] : axes) {
-    const auto size = static_cast<Index>(values.size());
+    const auto size = std::ssize(values);
     block /= size;
-    const Value& value = values[static_cast<std::size_t>(i / block % size)];
+    const Value& value = values[i / block % size];
     const auto is_usual = [&, &name = name](const Parameter& parameter) {
       return parameter.is_later && parameter.name == name && default_of(parameter) == value;
     };

@@ -30,7 +30,7 @@ std::vector<std::string> notes_of_rows(const Plan& plan) {
   const WorkGroup* first = nullptr;
   std::size_t fewer = 0;
   for (const WorkGroup& group : plan.groups) {
-    if (static_cast<Index>(group.rows.size()) >= last) continue;
+    if (std::ssize(group.rows) >= last) continue;
     if (first == nullptr) first = &group;
     ++fewer;
   }

@@ -82,7 +82,7 @@ PerHead<int> deal_heads(const Plan& plan, const PerHead<double>& cost, int count
   std::vector<double> weight;
   for (const auto& part : parts) {
     double sum = 0.0;
-    for (const Head& head : part) sum += cost[head.group][static_cast<std::size_t>(head.kv_head)];
+    for (const Head& head : part) sum += cost[head.group][head.kv_head];
     weight.push_back(sum);
   }
   std::vector<std::size_t> order(parts.size());
@@ -102,7 +102,7 @@ PerHead<int> deal_heads(const Plan& plan, const PerHead<double>& cost, int count
     const auto [load, shard] = loads.top();
     loads.pop();
     for (const Head& head : parts[p]) {
-      dealt[head.group][static_cast<std::size_t>(head.kv_head)] = shard;
+      dealt[head.group][head.kv_head] = shard;
     }
     loads.emplace(load + weight[p], shard);
   }

@@ -102,10 +102,10 @@ std::vector<double> attention(const HeadData& head, const std::vector<double>& q
                               const LayerLayout& layout) {
   const Index n = layout.tokens;
   const auto number = [h](const std::vector<double>& by_head) {
-    return by_head.empty() ? 0.0 : by_head[static_cast<std::size_t>(h)];
+    return by_head.empty() ? 0.0 : by_head[h];
   };
-  std::vector<double> out(static_cast<std::size_t>(layout.out_rows * layout.dv), 0.0);
-  std::vector<double> x(static_cast<std::size_t>(n));
+  std::vector<double> out(layout.out_rows * layout.dv, 0.0);
+  std::vector<double> x(n);
   for (Index r = 0; r < layout.out_rows; ++r) {
     const Index row = n - layout.out_rows + r;
     const double* query = q.data() + (row - (n - layout.query_rows)) * layout.d;
@@ -122,13 +122,13 @@ std::vector<double> attention(const HeadData& head, const std::vector<double>& q
       dot *= layout.scale;
       if (layout.softcap > 0.0) dot = layout.softcap * std::tanh(dot / layout.softcap);
       dot -= number(layout.alibi_slopes) * static_cast<double>(row - j);
-      x[static_cast<std::size_t>(j)] = dot;
+      x[j] = dot;
       most = std::max(most, dot);
     }
     double* answer = out.data() + r * layout.dv;
     double normalizer = has_sink ? std::exp(number(layout.sinks) - most) : 0.0;
     for (Index j = lo; j < end; ++j) {
-      const double weight = std::exp(x[static_cast<std::size_t>(j)] - most);
+      const double weight = std::exp(x[j] - most);
       normalizer += weight;
       const double* value = head.values.data() + j * layout.dv;
       for (Index c = 0; c < layout.dv; ++c) answer[c] += weight * value[c];
@@ -201,7 +201,7 @@ RepeatedHead synth_repeated(const SynthOptions& options, const RepeatPass& pass,
     for (const RepeatPass::Part& part : pass.parts) {
       at += (part.rows - (part.end - part.first)) * layout.d;
       for (Index c = part.first * layout.d; c < part.end * layout.d; ++c, ++at) {
-        *at += share * head.keys[static_cast<std::size_t>(c)];
+        *at += share * head.keys[c];
       }
     }
     round_all(type, rows);
@@ -297,12 +297,11 @@ void synthesize(const SynthOptions& options, const std::string& path) {
           writer.write_head("v", h, head.values);
         }
         for (Index g = 0; g < options.heads_per_kv; ++g) {
-          const auto& q = head.queries[static_cast<std::size_t>(g)];
+          const auto& q = head.queries[g];
           const Index query_head = h * options.heads_per_kv + g;
           writer.write_head("q", query_head, q);
           if (layout.repeat_rows > 0) {
-            writer.write_head("q_repeat", query_head,
-                              repeated.queries[static_cast<std::size_t>(g)]);
+            writer.write_head("q_repeat", query_head, repeated.queries[g]);
           }
           if (layout.out_rows == 0) continue;
           writer.write_head("out", query_head, attention(head, q, query_head, layout));

@@ -54,7 +54,7 @@ class Draws {
 
 std::vector<double> normal_rows(const Draws& draws, Index first, Index last, Index columns,
                                 double deviation = 1.0) {
-  std::vector<double> rows(static_cast<std::size_t>((last - first) * columns), 0.0);
+  std::vector<double> rows((last - first) * columns, 0.0);
   for (Index i = first; i < last; ++i) {
     draws.normals(i, deviation, rows.data() + (i - first) * columns, columns);
   }
@@ -109,14 +109,14 @@ class SynthHead {
       double* key = head.keys.data() + j * l_.d;
       double* value = head.values.data() + j * l_.dv;
       if (first) {
-        for (Index c = 0; c < l_.d; ++c) key[c] += kMove * along[static_cast<std::size_t>(c)];
+        for (Index c = 0; c < l_.d; ++c) key[c] += kMove * along[c];
       }
       for (Index c = 0; c < l_.dv; ++c) value[c] = (first ? 1.0 : 0.0) + 0.05 * value[c];
     }
     for (auto& q : head.queries) {
       for (Index i = 0; i < l_.query_rows * l_.d; ++i) {
-        const double towards = along[static_cast<std::size_t>(i % l_.d)];
-        double& x = q[static_cast<std::size_t>(i)];
+        const double towards = along[i % l_.d];
+        double& x = q[i];
         x = (towards + 0.05 * x) / l_.scale;
       }
     }
@@ -152,7 +152,7 @@ class SynthHead {
     contents(head.keys, 0, draws("content"), draws("type"));
     rotate(head.keys, 0, rotation);
     for (Index g = 0; g < o_.heads_per_kv; ++g) {
-      auto& q = head.queries[static_cast<std::size_t>(g)];
+      auto& q = head.queries[g];
       contents(q, first_query(), draws("content"), draws(fmt::format("type/{}", g)));
       rotate(q, first_query(), rotation);
     }
@@ -262,7 +262,7 @@ class SynthHead {
 
   // Normal vectors, each as short as lets it keep 3 delta from those before.
   std::vector<double> separated_centres() const {
-    std::vector<double> centres(static_cast<std::size_t>(m_ * l_.d));
+    std::vector<double> centres(m_ * l_.d);
     const Draws draw = draws("centre");
     for (Index a = 0; a < m_; ++a) {
       double* centre_a = centres.data() + a * l_.d;
@@ -296,7 +296,7 @@ class SynthHead {
   void contents(std::vector<double>& rows, Index first, const Draws& content,
                 const Draws& type) const {
     const std::vector<double> vectors = normal_rows(content, 0, m_, l_.d);
-    const auto count = static_cast<Index>(rows.size()) / l_.d;
+    const auto count = std::ssize(rows) / l_.d;
     for (Index i = 0; i < count; ++i) {
       const double* vector = centre(vectors, type.below(first + i, m_));
       double* row = rows.data() + i * l_.d;
@@ -306,12 +306,11 @@ class SynthHead {
 
   void rotate(std::vector<double>& rows, Index first, const RopeData& rotation) const {
     const Index half = l_.d / 2;
-    const auto count = static_cast<Index>(rows.size()) / l_.d;
+    const auto count = std::ssize(rows) / l_.d;
     for (Index i = 0; i < count; ++i) {
       double* row = rows.data() + i * l_.d;
       for (Index c = 0; c < half; ++c) {
-        const double angle =
-            static_cast<double>(first + i) * rotation.inv_freq[static_cast<std::size_t>(c)];
+        const double angle = static_cast<double>(first + i) * rotation.inv_freq[c];
         const double a = row[c];
         const double b = row[c + half];
         row[c] = a * std::cos(angle) - b * std::sin(angle);

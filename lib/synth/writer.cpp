@@ -247,7 +247,7 @@ void DumpWriter::write_residual_norms(const std::vector<double>& norms) {
 void DumpWriter::write_head(const std::string& tensor, Index head,
                             const std::vector<double>& values) {
   const Target& target = impl_->targets.at(tensor);
-  if (static_cast<Index>(values.size()) != target.dims[1] * target.dims[2]) {
+  if (std::ssize(values) != target.dims[1] * target.dims[2]) {
     throw std::logic_error("write_head: " + tensor + " needs all rows of a head");
   }
   const ElementType type = target.storage.type;

@@ -196,7 +196,7 @@ int threads_given(int wanted) {
   std::condition_variable changed;
   bool over = false;
   try {
-    threads.reserve(static_cast<std::size_t>(wanted));
+    threads.reserve(wanted);
     while (static_cast<int>(threads.size()) < wanted) {
       threads.emplace_back([&] {
         std::unique_lock<std::mutex> lock(mutex);

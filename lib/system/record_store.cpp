@@ -78,7 +78,7 @@ std::string_view RecordStore::Reader::at(std::size_t record) {
   if (!is_here) {
     const std::uint64_t left = store_.in_file_ - begin;
     const std::size_t bytes = is_next ? std::max(size, kAhead) : size;
-    window_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(bytes, left)));
+    window_.resize(std::min<std::uint64_t>(bytes, left));
     window_begin_ = begin;
     store_.read(begin, window_);
   }

@@ -57,7 +57,7 @@ std::vector<Index> naive_counts(const std::vector<std::vector<Real>>& scores, In
   }
   std::sort(all.begin(), all.end(), before);
   std::vector<Index> counts(scores.size(), 0);
-  for (Index k = 0; k < total; ++k) ++counts[all[static_cast<std::size_t>(k)].head];
+  for (Index k = 0; k < total; ++k) ++counts[all[k].head];
   return counts;
 }
 
@@ -71,7 +71,7 @@ Sets naive_released(const LayerOfStreams& layer, Index prompt, Index budget, Ind
                     double floor) {
   const auto scores = pooled_scores(layer, prompt, window);
   const Index base = budget - window;
-  const auto counts = naive_counts(scores, static_cast<Index>(scores.size()) * base);
+  const auto counts = naive_counts(scores, std::ssize(scores) * base);
   const auto least = static_cast<Index>(static_cast<double>(base) * floor);
   Sets out;
   for (std::size_t h = 0; h < scores.size(); ++h) {
@@ -87,7 +87,7 @@ Sets naive_released(const LayerOfStreams& layer, Index prompt, Index budget, Ind
 Sets naive_kvpress(const LayerOfStreams& layer, Index prompt, Index budget, Index window,
                    double floor) {
   const auto scores = pooled_scores(layer, prompt, window);
-  const Index first = prompt - window - static_cast<Index>(scores[0].size());
+  const Index first = prompt - window - std::ssize(scores[0]);
   Real largest = 0;
   for (const auto& head : scores)
     largest = std::max(largest, *std::max_element(head.begin(), head.end()));
@@ -102,14 +102,14 @@ Sets naive_kvpress(const LayerOfStreams& layer, Index prompt, Index budget, Inde
     }
     std::sort(head.begin(), head.end(), before);
     for (Index k = 0; k < safe; ++k) {
-      head[static_cast<std::size_t>(k)].score = std::numeric_limits<Real>::infinity();
+      head[k].score = std::numeric_limits<Real>::infinity();
     }
     all.insert(all.end(), head.begin(), head.end());
   }
   std::sort(all.begin(), all.end(), before);
   Sets out(scores.size());
-  for (Index k = 0; k < static_cast<Index>(scores.size()) * budget; ++k) {
-    const Entry& entry = all[static_cast<std::size_t>(k)];
+  for (Index k = 0; k < std::ssize(scores) * budget; ++k) {
+    const Entry& entry = all[k];
     out[entry.head].push_back(entry.token);
   }
   for (auto& kept : out) std::sort(kept.begin(), kept.end());
@@ -212,7 +212,7 @@ TEST_CASE(
         counted +=
             static_cast<Index>(derived_real(layer.derived("adakv", 70, given, h), "counted"));
         const auto kept = layer.kept("adakv", 70, given)[h];
-        tokens += static_cast<Index>(kept.size());
+        tokens += std::ssize(kept);
         CHECK(derived_real(layer.derived("adakv", 70, given, h), "selected") + 8 ==
               static_cast<double>(kept.size()));
       }
@@ -235,7 +235,7 @@ TEST_CASE("without a floor no other shares of the same budget keep a larger sum 
   };
   Real ours = 0;
   for (std::size_t h = 0; h < 3; ++h) {
-    ours += sum_of_best(h, static_cast<Index>(kept[h].size()) - 8);
+    ours += sum_of_best(h, std::ssize(kept[h]) - 8);
   }
   for (Index a = 0; a <= 18; ++a) {
     for (Index b = 0; a + b <= 18; ++b) {
@@ -264,7 +264,7 @@ TEST_CASE("with pyramid the mean of a layer is pyramidkv's with beta 20") {
     given.emplace_back("pyramid", Value{true});
     Index tokens = 0;
     for (const auto& head : layer.kept("adakv", 70, given)) {
-      tokens += static_cast<Index>(head.size()) - 8;
+      tokens += std::ssize(head) - 8;
     }
     CHECK(tokens == 2 * naive_pyramid_selected(70, 18, 8, 20, 4, l));
   }

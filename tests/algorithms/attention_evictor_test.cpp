@@ -63,7 +63,7 @@ KeptSets naive_evicted(const Stream& stream, Index prompt, Index budget,
   }
   Tokens kept = range(std::min(shape.first_visible(prompt), prompt), prompt);
   const auto evict = [&](Index row) {
-    const Index count = static_cast<Index>(kept.size()) - budget;
+    const Index count = std::ssize(kept) - budget;
     if (count <= 0) return;
     const std::set<Index> going = evictor.going(row, kept, count);
     std::erase_if(kept, [&](Index token) { return going.count(token) == 1; });
@@ -93,7 +93,7 @@ KeptSets naive_caote(const Stream& stream, Index prompt, Index budget, const std
   // The length of the change of the row's answer without a token, from both answers.
   evictor.going = [&](Index row, const Tokens& tokens, Index count) {
     const auto answer = [&](const Tokens& over, std::size_t g) {
-      std::vector<Real> z(static_cast<std::size_t>(stream.shape.dv), 0);
+      std::vector<Real> z(stream.shape.dv, 0);
       const auto shares = naive_shares(stream, row, over)[g];
       for (std::size_t j = 0; j < over.size(); ++j) {
         for (std::size_t k = 0; k < z.size(); ++k) {
@@ -166,7 +166,7 @@ KeptSets naive_roco(const Stream& stream, Index prompt, const Roco& rule) {
     for (const Index token : tokens) {
       if (token <= row - part(rule.recent_fraction)) candidates.push_back(token);
     }
-    const Index scope = static_cast<Index>(candidates.size()) - part(rule.spared_fraction);
+    const Index scope = std::ssize(candidates) - part(rule.spared_fraction);
     const std::set<Index> least = lowest(candidates, scope, deviation);
     return lowest({least.begin(), least.end()}, count, mean);
   };

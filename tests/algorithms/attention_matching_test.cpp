@@ -59,9 +59,8 @@ Fitted fitted(const Stream& stream, Index prompt, const NaiveMatching& rule) {
     }
     out.rows.push_back(row);
     const double* own = stream.values.row(row.token);
-    out.values.push_back(row.own_value >= 0
-                             ? sketch.own_values[static_cast<std::size_t>(row.own_value)]
-                             : std::vector<double>(own, own + stream.shape.dv));
+    out.values.push_back(row.own_value >= 0 ? sketch.own_values[row.own_value]
+                                            : std::vector<double>(own, own + stream.shape.dv));
   }
   return out;
 }
@@ -231,7 +230,7 @@ TEST_CASE("every token of the middle, ridge 0 and independent columns: weights 1
   part.masked = false;
   const auto twins = make_stream({.tokens = 40, .d = 16, .dv = 3, .heads_per_kv = 3});
   // Token 29's key far away from every query: it weighs nothing, and 29 others must be exact.
-  for (Index k = 0; k < 16; ++k) twins->keys[static_cast<std::size_t>(29 * 16 + k)] = 0.0;
+  for (Index k = 0; k < 16; ++k) twins->keys[29 * 16 + k] = 0.0;
   for (auto& head : twins->queries) {
     for (std::size_t q = 0; q < head.size(); q += 16) head[q] = 8.0;
   }
@@ -241,7 +240,7 @@ TEST_CASE("every token of the middle, ridge 0 and independent columns: weights 1
   for (std::size_t i = 0; i < most.rows.size(); ++i) {
     CHECK(most.rows[i].w_num == doctest::Approx(1).epsilon(1e-6));
     for (Index k = 0; k < 3; ++k) {
-      CHECK(most.values[i][static_cast<std::size_t>(k)] ==
+      CHECK(most.values[i][k] ==
             doctest::Approx(twins->stream.values(most.rows[i].token, k)).epsilon(1e-6));
     }
   }

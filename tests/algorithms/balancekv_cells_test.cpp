@@ -41,7 +41,7 @@ int bucket_of(const Stream& stream, Index token) {
 // is none.
 std::string error_of_tree(const std::vector<BalanceRow>& rows, const std::vector<Index>& order,
                           Index t, Index T, const std::string& side) {
-  const Index seen = static_cast<Index>(order.size());
+  const Index seen = std::ssize(order);
   std::set<Index> tokens;
   std::map<Index, Index> sizes;
   double mass = 0.0;
@@ -58,7 +58,7 @@ std::string error_of_tree(const std::vector<BalanceRow>& rows, const std::vector
   // C^0 is what came after the last multiple of t.
   if (sizes[0] != seen % t) return "C^0 of another size";
   for (Index j = seen - seen % t; j < seen; ++j) {
-    if (tokens.count(order[static_cast<std::size_t>(j)]) == 0) return "a new token missing";
+    if (tokens.count(order[j]) == 0) return "a new token missing";
   }
   if (side == "random") return "";
   const double all = static_cast<double>(seen);
@@ -71,7 +71,7 @@ std::string error_of_tree(const std::vector<BalanceRow>& rows, const std::vector
   Index arrival = t;  // tokens per arrival in C^T
   for (Index level = 1; level < T; ++level) arrival *= 2;
   if (sizes[T] > half * (seen / arrival)) return "C^T beyond its arrivals";
-  if (seen<2 * arrival&& static_cast<Index>(rows.size())> t - 1 + T * half) return "too many";
+  if (seen < 2 * arrival && std::ssize(rows) > t - 1 + T * half) return "too many";
   return "";
 }
 
@@ -120,12 +120,12 @@ TEST_CASE("cells stay within their bounds at every step, for batches odd and eve
         std::map<int, std::vector<Index>> buckets;
         for (Index j = 0; j < stream.shape.tokens; ++j) {
           all.push_back(j);
-          buckets[bucket[static_cast<std::size_t>(j)]].push_back(j);
-          const BalanceRows& now = rows[static_cast<std::size_t>(j)];
+          buckets[bucket[j]].push_back(j);
+          const BalanceRows& now = rows[j];
           CHECK(error_of_tree(now.denominator, all, t, T, side) == "");
           std::map<int, std::vector<BalanceRow>> cells;
           for (const BalanceRow& row : now.numerator) {
-            cells[bucket[static_cast<std::size_t>(row.token)]].push_back(row);
+            cells[bucket[row.token]].push_back(row);
           }
           for (const auto& [i, tokens] : buckets) {
             CHECK(error_of_tree(cells[i], tokens, t, T, side) == "");
@@ -157,7 +157,7 @@ TEST_CASE("the bounds of cells turn red on planted bugs of merge-and-reduce") {
       for (Index level = 0; level < last; ++level, period *= 2) {
         if (count == 0 || count % period != 0) break;
         if (bug == TreeBug::kOneLevelOnly && level > 0) break;
-        auto& from = cells[static_cast<std::size_t>(level)];
+        auto& from = cells[level];
         auto& to = cells[static_cast<std::size_t>(level) + 1];
         if (bug == TreeBug::kForgetsNewest && level == 0) from.pop_back();
         std::size_t half = from.size() / 2;
@@ -215,7 +215,7 @@ Derived derived_of(const Stream& stream, Index prompt, const Given& given) {
 
 void raise(Sizes& largest, const std::vector<BalanceRow>& rows) {
   Sizes now(largest.size(), 0.0);
-  for (const BalanceRow& row : rows) ++now[static_cast<std::size_t>(std::ilogb(row.weight))];
+  for (const BalanceRow& row : rows) ++now[std::ilogb(row.weight)];
   for (std::size_t l = 0; l < now.size(); ++l) largest[l] = std::max(largest[l], now[l]);
 }
 
@@ -237,7 +237,7 @@ TEST_CASE("derived sizes of cells are the largest that the rows show, whatever t
   const auto owned = make_stream({.tokens = 130, .d = 4, .dv = 3});
   for (Index j = 0; j < 130; ++j) {  // value norms of many buckets, the small ones early
     const double size = std::ldexp(1.0, static_cast<int>((j * 7) % 37) - (j < 60 ? 60 : 20));
-    for (Index k = 0; k < 3; ++k) owned->values[static_cast<std::size_t>(3 * j + k)] *= size;
+    for (Index k = 0; k < 3; ++k) owned->values[3 * j + k] *= size;
   }
   const Stream& stream = owned->stream;
   const Given r = {{"r", number(median_norm(stream.keys))}};
@@ -298,7 +298,7 @@ TEST_CASE("buckets alive are those above the threshold, and few; red where none 
   const auto owned = make_stream({.tokens = 80, .d = 4, .dv = 3});
   for (Index j = 0; j < 80; ++j) {
     const double size = std::ldexp(1.0, static_cast<int>((j * 7) % 37) - 30);
-    for (Index k = 0; k < 3; ++k) owned->values[static_cast<std::size_t>(3 * j + k)] *= size;
+    for (Index k = 0; k < 3; ++k) owned->values[3 * j + k] *= size;
   }
   const double r = median_norm(owned->stream.keys);
   const auto errors = [&](const char* erase) {  // at how many rows which
@@ -308,7 +308,7 @@ TEST_CASE("buckets alive are those above the threshold, and few; red where none 
                     Given{{"epsilon", number(1.5)}, {"r", number(r)}, {"erase", word_of(erase)}});
     std::map<std::string, int> found;
     for (Index row = 0; row < 80; ++row) {
-      const auto& numerator = rows[static_cast<std::size_t>(row)].numerator;
+      const auto& numerator = rows[row].numerator;
       ++found[error_of_buckets(owned->stream, numerator, row, 1.5, r)];
     }
     return found;

@@ -74,9 +74,9 @@ const Given kForced = {
 
 std::vector<Kept> halved(const std::vector<int>& signs) {
   const auto owned = stream_of_signs(signs);
-  const Run result = run(owned->stream, static_cast<Index>(signs.size()), 0, 0, kForced);
+  const Run result = run(owned->stream, std::ssize(signs), 0, 0, kForced);
   // Every step but the first leaves [0, 1].
-  CHECK(result.counters.clamped == static_cast<Index>(signs.size()) - 1);
+  CHECK(result.counters.clamped == std::ssize(signs) - 1);
   return result.kept;
 }
 
@@ -233,7 +233,7 @@ TEST_CASE("T halvings keep floor(n / 2) each time; weights are powers of two up 
     const Run result = run(owned->stream, 190, 3, 4, {{"T", count_of(T)}, {"block", count_of(32)}});
     Index expected = 183;
     for (Index round = 0; round < T; ++round) expected /= 2;
-    CHECK(static_cast<Index>(result.kept.size()) == expected);
+    CHECK(std::ssize(result.kept) == expected);
     CHECK(result.exact.size() == 3 + 4 + 1);
     double sum = 0.0;
     for (const Kept& kept : result.kept) {

@@ -186,7 +186,7 @@ TEST_CASE("balancekv holds what the token-by-token rule holds at every step") {
     for (Index j = 0; j < spec.tokens; ++j) {
       const double size = std::ldexp(1.0, static_cast<int>((j * 7) % 11) - 8);
       for (Index k = 0; k < spec.dv; ++k) {
-        owned->values[static_cast<std::size_t>(j * spec.dv + k)] *= size;
+        owned->values[j * spec.dv + k] *= size;
       }
     }
     const Stream& stream = owned->stream;
@@ -234,7 +234,7 @@ TEST_CASE("balancekv holds what the token-by-token rule holds at every step") {
         Stepper stepper(stream, prompt, algorithm, params, seed);
         while (stepper.next()) {
           CAPTURE(stepper.row());
-          const NaiveBalanceState& state = states[static_cast<std::size_t>(stepper.row())];
+          const NaiveBalanceState& state = states[stepper.row()];
           const BalanceRows rows = balance_rows(stepper.sketch());
           std::vector<BalanceRow> numerator;
           for (const auto& [i, bucket] : state.buckets) {
@@ -261,7 +261,7 @@ TEST_CASE("sinks and recent tokens are exact, and enter only when they leave the
   const Given given = tree(4, 2) + Given{{"sinks", count_of(5)}, {"recent", count_of(7)}};
   const std::vector<BalanceRows> rows = rows_at(owned->stream, 0, given);
   for (Index row = 0; row < 60; ++row) {
-    const BalanceRows& now = rows[static_cast<std::size_t>(row)];
+    const BalanceRows& now = rows[row];
     for (Index j = 0; j <= row; ++j) {
       const bool exact = j < 5 || j > row - 7;
       CHECK(std::binary_search(now.exact.begin(), now.exact.end(), j) == exact);
@@ -277,8 +277,7 @@ TEST_CASE("every token of a value is in one bucket: without reductions each is h
       make_stream({.tokens = 90, .d = 4, .dv = 3, .kind = StreamKind::kSomeZeroValues});
   for (Index j = 0; j < 90; ++j) {
     for (Index k = 0; k < 3; ++k) {
-      owned->values[static_cast<std::size_t>(3 * j + k)] *=
-          std::pow(1.4, static_cast<double>(j % 30));
+      owned->values[3 * j + k] *= std::pow(1.4, static_cast<double>(j % 30));
     }
   }
   const BalanceRows rows =
@@ -298,7 +297,7 @@ TEST_CASE(
   for (Index j = 0; j < 60;
        ++j) {  // the largest is the first that is not a sink; others span buckets
     const double size = j == 3 ? 100.0 : std::ldexp(1.0, static_cast<int>((j * 5) % 9) - 7);
-    for (Index k = 0; k < 3; ++k) owned->values[static_cast<std::size_t>(3 * j + k)] *= size;
+    for (Index k = 0; k < 3; ++k) owned->values[3 * j + k] *= size;
   }
   const double r = median_norm(owned->stream.keys);
   bool erases = false;
@@ -322,7 +321,7 @@ TEST_CASE(
         const auto cut = truncated(owned->stream, row + 1);
         const double epsilon = 1.5 * static_cast<double>(row + 1) / 60.0;
         const BalanceRows now = rows_at(cut->stream, 10, given(epsilon, "paper"), 8).back();
-        const BalanceRows& then = whole[static_cast<std::size_t>(row - 10)];
+        const BalanceRows& then = whole[row - 10];
         CHECK(now.numerator == then.numerator);
         CHECK(now.denominator == then.denominator);
         CHECK(now.exact == then.exact);

@@ -123,13 +123,13 @@ TEST_CASE("turning stored keys equals placing position-free keys in the slots") 
     const Rope& rotation = *rope.turned->stream.shape.rope;
     const Stream& plain = rope.plain->stream;
     const std::vector<Index> kept = {0, 1, 7, 20, 21, 55};
-    const Index last = static_cast<Index>(kept.size()) - 1;
+    const Index last = std::ssize(kept) - 1;
     std::vector<Real> expected;
     const double* q = plain.query(0, 55);
     const std::vector<Real> query =
         naive_rotated(rotation, std::vector<Real>(q, q + 8), static_cast<Real>(last));
     for (Index slot = 0; slot <= last; ++slot) {
-      const double* k = plain.keys.row(kept[static_cast<std::size_t>(slot)]);
+      const double* k = plain.keys.row(kept[slot]);
       const std::vector<Real> key =
           naive_rotated(rotation, std::vector<Real>(k, k + 8), static_cast<Real>(slot));
       Real x = 0;
@@ -156,7 +156,7 @@ TEST_CASE("answers, kept mass and divergence at cache positions equal their defi
         Real mass = 0;
         Real divergence = 0;
         for (std::size_t slot = 0; slot < kept.size(); ++slot) {
-          const Real p = exact.p[static_cast<std::size_t>(kept[slot])];
+          const Real p = exact.p[kept[slot]];
           mass += p;
           divergence += row.p[slot] * std::log(row.p[slot] / p);
         }

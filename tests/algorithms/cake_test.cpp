@@ -49,7 +49,7 @@ Watched watched(const Stream& stream, double gamma) {
     for (Index j = 0; j < kMiddle; ++j) {
       std::vector<Real> a;
       for (Index i = kMiddle; i < kPrompt; ++i) {
-        a.push_back(naive_row(stream, g, i).p[static_cast<std::size_t>(j)]);
+        a.push_back(naive_row(stream, g, i).p[j]);
       }
       const Real mean = std::accumulate(a.begin(), a.end(), Real{0}) / kWindow;
       Real variance = 0;
@@ -70,7 +70,7 @@ Watched watched(const Stream& stream, double gamma) {
 
 // Shares of `total` tokens over layers of `most`, step by step.
 std::vector<Index> naive_budgets(const std::vector<Real>& preference, Index mean, Index most) {
-  const auto layers = static_cast<Index>(preference.size());
+  const auto layers = std::ssize(preference);
   const Real sum = std::accumulate(preference.begin(), preference.end(), Real{0});
   std::vector<Index> b;
   for (const Real p : preference) {
@@ -215,7 +215,7 @@ TEST_CASE("a prompt of at most budget + window tokens is kept whole") {
     CHECK(head.size() == 60);
   Index sum = 0;
   for (const auto& head : model.kept("cake", kPrompt, given({.budget = 53}))) {
-    sum += static_cast<Index>(head.size());
+    sum += std::ssize(head);
   }
   CHECK(sum == 2 * 53);
 }

@@ -99,9 +99,7 @@ Part part_of(const Stream& stream, const std::string& draw, std::uint32_t seed) 
 }
 
 double value_of(const Sketch& sketch, const Stream& stream, const SketchRow& row, Index k) {
-  return row.own_value < 0 ? stream.values(row.token, k)
-                           : sketch.own_values[static_cast<std::size_t>(row.own_value)]
-                                              [static_cast<std::size_t>(k)];
+  return row.own_value < 0 ? stream.values(row.token, k) : sketch.own_values[row.own_value][k];
 }
 
 // The largest difference of a value to the naive one; infinite where other tokens are held.
@@ -109,17 +107,16 @@ double difference(const Stream& stream, Index prompt, const Rule& rule, const Ru
                   std::uint32_t seed = 0) {
   const std::vector<Sketch> ours = sketches_of("cam", stream, prompt, rule.given(), seed);
   const auto naive = naive_cam(stream, naive_rule, part_of(stream, naive_rule.draw, seed));
-  if (static_cast<Index>(ours.size()) != stream.shape.tokens - prompt) return INFINITY;
+  if (std::ssize(ours) != stream.shape.tokens - prompt) return INFINITY;
   double worst = 0.0;
   for (std::size_t r = 0; r < ours.size(); ++r) {
     const std::vector<Held>& held = naive[static_cast<std::size_t>(prompt) + r];
-    if (ours[r].size() != static_cast<Index>(held.size())) return INFINITY;
+    if (ours[r].size() != std::ssize(held)) return INFINITY;
     for (std::size_t j = 0; j < held.size(); ++j) {
       const SketchRow& row = ours[r][static_cast<Index>(j)];
       if (row.token != held[j].token || row.w_num != 1.0 || row.w_den != 1.0) return INFINITY;
       for (Index k = 0; k < stream.shape.dv; ++k) {
-        const Real apart =
-            value_of(ours[r], stream, row, k) - held[j].value[static_cast<std::size_t>(k)];
+        const Real apart = value_of(ours[r], stream, row, k) - held[j].value[k];
         worst = std::max(worst, static_cast<double>(std::fabs(apart)));
       }
     }

@@ -90,7 +90,7 @@ NaiveCapacity naive_capacity(const Stream& stream, int g, Index first, Index pro
     for (std::size_t c = 0; c < dv; ++c) {
       for (Index j = first; j < prompt; ++j) {
         const Vector v = row_of(stream.values, j);
-        a[r][c] += (out.weights[static_cast<std::size_t>(j - first)] + 1e-6L) * v[r] * v[c];
+        a[r][c] += (out.weights[j - first] + 1e-6L) * v[r] * v[c];
       }
     }
   }

@@ -30,20 +30,20 @@ std::vector<Index> naive_chunks(const LayerOfStreams& layer, Index prompt, Index
     scores.push_back(naive_pooled(naive_observation_scores(*stream, prompt, rule), rule));
     largest = std::max(largest, *std::max_element(scores.back().begin(), scores.back().end()));
   }
-  const Index visible = static_cast<Index>(scores[0].size()) + window;
+  const Index visible = std::ssize(scores[0]) + window;
   const Index first = prompt - visible;
-  for (auto& head : scores) head.resize(static_cast<std::size_t>(visible), largest);
+  for (auto& head : scores) head.resize(visible, largest);
   std::vector<std::pair<Real, Index>> ranked;
   for (Index begin = 0; begin < visible; begin += chunk) {
     const Index end = std::min(visible, begin + chunk);
     Real sum = 0;
     for (const auto& head : scores) {
-      for (Index j = begin; j < end; ++j) sum += head[static_cast<std::size_t>(j)];
+      for (Index j = begin; j < end; ++j) sum += head[j];
     }
     ranked.emplace_back(sum / static_cast<Real>(end - begin), begin);
   }
-  const auto wanted = static_cast<std::size_t>(
-      std::max<Index>(1, static_cast<Index>(ranked.size()) * budget / visible));
+  const auto wanted =
+      static_cast<std::size_t>(std::max<Index>(1, std::ssize(ranked) * budget / visible));
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<Index> kept;

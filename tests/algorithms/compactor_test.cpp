@@ -95,7 +95,7 @@ Reals naive_attention(const Stream& stream, PromptRange tokens, const Setting& s
         Real sum = 0;
         for (Real& x : logits) sum += x = std::exp(x - most);
         for (Index j = first; j < std::min(count, first + s.chunk); ++j) {
-          scores[static_cast<std::size_t>(j)] += logits[static_cast<std::size_t>(j - first)] / sum;
+          scores[j] += logits[j - first] / sum;
         }
       }
     }
@@ -106,8 +106,7 @@ Reals naive_attention(const Stream& stream, PromptRange tokens, const Setting& s
       squares += static_cast<Real>(stream.values(tokens.first + j, c)) *
                  stream.values(tokens.first + j, c);
     }
-    scores[static_cast<std::size_t>(j)] *=
-        std::sqrt(squares) / static_cast<Real>(stream.shape.heads_per_kv);
+    scores[j] *= std::sqrt(squares) / static_cast<Real>(stream.shape.heads_per_kv);
   }
   Reals pooled;
   for (std::size_t j = 0; j < scores.size(); ++j) {
@@ -160,16 +159,15 @@ std::vector<std::vector<Index>> naive_kept(const std::vector<RopeStream>& layer,
     }
     std::vector<Index> order;
     for (Index j = 0; j < tokens.size(); ++j) order.push_back(j);
-    std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) {
-      return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](Index a, Index b) { return scores[a] > scores[b]; });
     std::vector<Index>& kept = out.emplace_back();
     for (Index j = visible; j < prompt; ++j) {
       if (j < tokens.first || j >= tokens.last) kept.push_back(j);
     }
-    const Index room = s.budget - static_cast<Index>(kept.size());
+    const Index room = s.budget - std::ssize(kept);
     for (Index k = 0; k < room; ++k) {
-      kept.push_back(tokens.first + order[static_cast<std::size_t>(k)]);
+      kept.push_back(tokens.first + order[k]);
     }
     std::sort(kept.begin(), kept.end());
   }

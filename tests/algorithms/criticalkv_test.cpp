@@ -53,10 +53,9 @@ std::vector<Real> mean_scores(const Stream& stream, Index prompt, Index window) 
 std::vector<Index> best(const std::vector<Real>& scores, Index count) {
   std::vector<Index> order(scores.size());
   for (std::size_t j = 0; j < order.size(); ++j) order[j] = static_cast<Index>(j);
-  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) {
-    return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
-  });
-  order.resize(static_cast<std::size_t>(std::max<Index>(0, count)));
+  std::stable_sort(order.begin(), order.end(),
+                   [&](Index a, Index b) { return scores[a] > scores[b]; });
+  order.resize(std::max<Index>(0, count));
   return order;
 }
 
@@ -83,12 +82,12 @@ Sets naive(const LayerOfStreams& layer, Index prompt, const Rule& rule) {
     }
     std::sort(rest.begin(), rest.end());
     const auto more = static_cast<Index>(heads) * (rule.budget - rule.window - forced);
-    for (Index k = 0; k < more; ++k) ++budgets[rest[static_cast<std::size_t>(k)].second];
+    for (Index k = 0; k < more; ++k) ++budgets[rest[k].second];
   }
   Sets out;
   for (std::size_t h = 0; h < heads; ++h) {
     const Stream& stream = *layer.streams[h];
-    const Index first = prompt - rule.window - static_cast<Index>(scores[h].size());
+    const Index first = prompt - rule.window - std::ssize(scores[h]);
     const auto k1 =
         rule.middle
             ? static_cast<Index>(static_cast<double>(budgets[h] - rule.window) * rule.share)
@@ -109,9 +108,8 @@ Sets naive(const LayerOfStreams& layer, Index prompt, const Rule& rule) {
       }
       second.push_back((scores[h][j] + static_cast<Real>(rule.epsilon)) * nu);
     }
-    for (const Index place : kept) second[static_cast<std::size_t>(place)] = -1;
-    for (const Index place :
-         best(second, budgets[h] - rule.window - static_cast<Index>(kept.size()))) {
+    for (const Index place : kept) second[place] = -1;
+    for (const Index place : best(second, budgets[h] - rule.window - std::ssize(kept))) {
       kept.push_back(place);
     }
     for (Index& place : kept) place += first;
@@ -268,7 +266,7 @@ TEST_CASE("norm wo_l1 is the mean of the query heads' norms, and is skipped with
         for (Index k = 0; k < owned->stream.shape.dv; ++k) {
           norm += static_cast<double>(g + 1) * std::fabs(owned->stream.values(j, k));
         }
-        owned->wo_v_l1[g][static_cast<std::size_t>(j)] = norm;
+        owned->wo_v_l1[g][j] = norm;
       }
     }
   }

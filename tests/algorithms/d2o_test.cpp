@@ -92,7 +92,7 @@ class NaiveD2o {
       Real sum = std::exp(sink - max);
       for (Real& value : x) sum += value = std::exp(value - max);
       for (std::size_t j = 0; j < x.size(); ++j) {
-        held_[j].scores[static_cast<std::size_t>(g)] += x[j] / sum;
+        held_[j].scores[g] += x[j] / sum;
       }
     }
   }
@@ -105,7 +105,7 @@ class NaiveD2o {
   }
 
   void evict(Index row) {
-    const auto excess = static_cast<Index>(held_.size()) - rule_.budget;
+    const auto excess = std::ssize(held_) - rule_.budget;
     if (excess <= 0) return;
     const auto recent =
         static_cast<Index>(std::floor(static_cast<double>(rule_.budget) * rule_.recent_fraction));
@@ -116,7 +116,7 @@ class NaiveD2o {
     std::sort(candidates.begin(), candidates.end(), [&](const Held& a, const Held& b) {
       return combined(a) != combined(b) ? combined(a) < combined(b) : a.token > b.token;
     });
-    candidates.resize(static_cast<std::size_t>(excess));
+    candidates.resize(excess);
     std::sort(candidates.begin(), candidates.end(),
               [](const Held& a, const Held& b) { return a.token < b.token; });
     for (const Held& gone : candidates) {
@@ -176,20 +176,18 @@ double difference(const Stream& stream, Index prompt, const Rule& rule, const Ru
       worst = std::max(worst, static_cast<double>(std::fabs(expected[k] - got[k])));
     }
   };
-  if (static_cast<Index>(ours.size()) != stream.shape.tokens - prompt) return INFINITY;
+  if (std::ssize(ours) != stream.shape.tokens - prompt) return INFINITY;
   for (std::size_t r = 0; r < ours.size(); ++r) {
     const std::vector<Held>& held = naive.answered()[r];
-    if (ours[r].size() != static_cast<Index>(held.size())) return INFINITY;
+    if (ours[r].size() != std::ssize(held)) return INFINITY;
     for (std::size_t j = 0; j < held.size(); ++j) {
       const SketchRow& row = ours[r][static_cast<Index>(j)];
       if (row.token != held[j].token || row.w_num != 1.0 || row.w_den != 1.0) return INFINITY;
       const bool own = row.own_key >= 0;
       if (own != (row.own_value >= 0)) return INFINITY;
-      compare(held[j].key, own ? ours[r].own_keys[static_cast<std::size_t>(row.own_key)].data()
-                               : stream.keys.row(row.token));
+      compare(held[j].key, own ? ours[r].own_keys[row.own_key].data() : stream.keys.row(row.token));
       compare(held[j].value,
-              own ? ours[r].own_values[static_cast<std::size_t>(row.own_value)].data()
-                  : stream.values.row(row.token));
+              own ? ours[r].own_values[row.own_value].data() : stream.values.row(row.token));
     }
   }
   return worst;

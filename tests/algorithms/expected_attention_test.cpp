@@ -35,7 +35,7 @@ KeptSets ours(const Stream& stream, Index prompt, const Setting& setting) {
 KeptSets naive(const Stream& stream, Index prompt, const Setting& s) {
   return naive_once(stream, prompt, {s.budget, s.sinks, 0}, [&](const std::vector<Index>& tokens) {
     const Index first = std::max(tokens.front(), s.sinks);
-    std::vector<Real> scores(static_cast<std::size_t>(first - tokens.front()), 0);
+    std::vector<Real> scores(first - tokens.front(), 0);
     const std::vector<Real> expected = naive_expected_attention(stream, first, prompt, s.rule);
     for (std::size_t j = 0; j < expected.size(); ++j) {
       Real square = 0;
@@ -90,11 +90,10 @@ TEST_CASE("means and covariances are those of the queries that never had a posit
       for (int g = 0; g < 3; ++g) {
         const NaiveMoments plain = naive_moments(streams.plain->stream, g, 5, 50);
         for (std::size_t k = 0; k < plain.mean.size(); ++k) {
-          CHECK(std::fabs(queries.mean[static_cast<std::size_t>(g)][k] - plain.mean[k]) < 1e-13);
+          CHECK(std::fabs(queries.mean[g][k] - plain.mean[k]) < 1e-13);
         }
         for (std::size_t i = 0; i < plain.covariance.size(); ++i) {
-          CHECK(std::fabs(queries.covariance[static_cast<std::size_t>(g)][i] -
-                          plain.covariance[i]) < 1e-13);
+          CHECK(std::fabs(queries.covariance[g][i] - plain.covariance[i]) < 1e-13);
         }
       }
     }
@@ -194,7 +193,7 @@ TEST_CASE("without turning positions and spread, tokens rank by <key, mean query
         for (const Index token : tokens) {
           Real dot = 0;
           for (Index k = 0; k < 6; ++k) {
-            dot += stream.keys(token, k) * moments.mean[static_cast<std::size_t>(k)];
+            dot += stream.keys(token, k) * moments.mean[k];
           }
           scores.push_back(dot);
         }

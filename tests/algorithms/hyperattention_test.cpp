@@ -86,9 +86,9 @@ Weights naive(const Stream& stream, Index row, int g, std::uint32_t seed, const 
   Index first = lower + equal / 2 - s.block / 2;
   first = std::min(std::max<Index>(first, 0), n - s.block);
   for (Index k = first; k < first + s.block; ++k) {
-    out[sorted[static_cast<std::size_t>(k)].second] = 1.0;
+    out[sorted[k].second] = 1.0;
   }
-  std::vector<double> p(static_cast<std::size_t>(n), 1.0 / static_cast<double>(n));
+  std::vector<double> p(n, 1.0 / static_cast<double>(n));
   if (!is_hyper) {
     RealRows values;  // with a one each
     for (Index j = 0; j < n; ++j) {
@@ -112,11 +112,11 @@ Weights naive(const Stream& stream, Index row, int g, std::uint32_t seed, const 
     double u = random.uniform53(static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(k),
                                 static_cast<std::uint32_t>(g));
     Index token = 0;
-    while (token + 1 < n && u >= p[static_cast<std::size_t>(token)]) {
-      u -= p[static_cast<std::size_t>(token++)];
+    while (token + 1 < n && u >= p[token]) {
+      u -= p[token++];
     }
     if (out.count(token) > 0) continue;
-    sampled[token] += 1.0 / (static_cast<double>(s.samples) * p[static_cast<std::size_t>(token)]);
+    sampled[token] += 1.0 / (static_cast<double>(s.samples) * p[token]);
   }
   out.insert(sampled.begin(), sampled.end());
   return out;

@@ -49,7 +49,7 @@ std::unique_ptr<OwnedStream> line(const std::vector<double>& places) {
 // there is none.
 std::string error_of_centres(const Stream& stream, Index n, const std::vector<Index>& centres,
                              double radius) {
-  const Index k = static_cast<Index>(centres.size());
+  const Index k = std::ssize(centres);
   if (std::fabs(radius - naive_covering_radius(stream.keys, 0, n, centres)) > 1e-12) {
     return "another radius";
   }
@@ -97,7 +97,7 @@ TEST_CASE("worked: cluster sizes and mean values, ties to the centre chosen firs
       CHECK(row.own_value < 0);
     } else {
       REQUIRE(row.own_value >= 0);
-      const double value = sketch.own_values[static_cast<std::size_t>(row.own_value)][0];
+      const double value = sketch.own_values[row.own_value][0];
       CHECK(value == doctest::Approx(row.token == 0 ? 7.0 / 4.0 : 3.0).epsilon(1e-15));
     }
   }
@@ -164,14 +164,14 @@ TEST_CASE("the first centre may be the key farthest from the mean, or random by 
   const Stream& stream = owned->stream;
   std::vector<double> mean(4, 0.0);
   for (Index j = 0; j < 30; ++j) {
-    for (Index k = 0; k < 4; ++k) mean[static_cast<std::size_t>(k)] += stream.keys(j, k) / 30.0;
+    for (Index k = 0; k < 4; ++k) mean[k] += stream.keys(j, k) / 30.0;
   }
   Index farthest = 0;
   double distance = -1.0;
   for (Index j = 0; j < 30; ++j) {
     double sum = 0.0;
     for (Index k = 0; k < 4; ++k) {
-      sum += std::pow(stream.keys(j, k) - mean[static_cast<std::size_t>(k)], 2);
+      sum += std::pow(stream.keys(j, k) - mean[k], 2);
     }
     if (sum > distance) {
       distance = sum;
@@ -233,7 +233,7 @@ TEST_CASE("covering facts turn red on centres that are not farthest first") {
       std::vector<Index> first;
       std::vector<Index> nearest = {0};
       for (Index j = 0; j < k; ++j) first.push_back(j);
-      while (static_cast<Index>(nearest.size()) < k) {
+      while (std::ssize(nearest) < k) {
         Index best = -1;
         for (Index j = 1; j < 12; ++j) {
           if (std::count(nearest.begin(), nearest.end(), j) > 0) continue;

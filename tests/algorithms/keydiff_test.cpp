@@ -31,15 +31,14 @@ NaiveScores naive_unlikeness(const Stream& stream) {
     const auto key = [&stream](Index token) {
       return [&stream, token](Index k) { return static_cast<Real>(stream.keys(token, k)); };
     };
-    std::vector<Real> mean(static_cast<std::size_t>(d), 0);
+    std::vector<Real> mean(d, 0);
     for (const Index token : tokens) {
       for (Index k = 0; k < d; ++k) {
-        mean[static_cast<std::size_t>(k)] += key(token)(k) /
-                                             std::max<Real>(norm(key(token)), 1e-12L) /
-                                             static_cast<Real>(tokens.size());
+        mean[k] += key(token)(k) / std::max<Real>(norm(key(token)), 1e-12L) /
+                   static_cast<Real>(tokens.size());
       }
     }
-    const auto of_mean = [&mean](Index k) { return mean[static_cast<std::size_t>(k)]; };
+    const auto of_mean = [&mean](Index k) { return mean[k]; };
     std::vector<Real> scores;
     for (const Index token : tokens) {
       Real dot = 0;
@@ -58,7 +57,7 @@ KeptSets naive_keydiff(const Stream& stream, Index prompt, const NaiveCut& cut, 
   Index waiting = 0;  // tokens of the block
   for (const Index token : naive_visible_prompt(stream, prompt)) {
     held.push_back(token);
-    if (static_cast<Index>(held.size()) > cut.budget) ++waiting;
+    if (std::ssize(held) > cut.budget) ++waiting;
     if (waiting == block || token == prompt - 1) {
       held = naive_cut(held, cut, scores);
       waiting = 0;

@@ -160,8 +160,8 @@ TEST_CASE("what kf_merge makes lies between the vectors that it is made of") {
         most = std::max(most, owned->stream.values(j, k));
       }
       for (const auto& value : sketch.own_values) {
-        CHECK(value[static_cast<std::size_t>(k)] >= least);
-        CHECK(value[static_cast<std::size_t>(k)] <= most);
+        CHECK(value[k] >= least);
+        CHECK(value[k] <= most);
       }
     }
   }

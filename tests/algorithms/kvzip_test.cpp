@@ -40,13 +40,13 @@ Real logit(const Stream& stream, const double* query, const double* key) {
 // Scores of the prompt's tokens; infinite before the first part.
 std::vector<Real> naive_scores(const Stream& stream, const Reading& reading = {}) {
   const RepeatPass& pass = *stream.shape.repeat;
-  std::vector<Real> scores(static_cast<std::size_t>(pass.prompt()), 0);
-  for (Index j = 0; j < pass.first(); ++j) scores[static_cast<std::size_t>(j)] = 1e30L;
+  std::vector<Real> scores(pass.prompt(), 0);
+  for (Index j = 0; j < pass.first(); ++j) scores[j] = 1e30L;
   Index behind = 0;
   for (const RepeatPass::Part& part : pass.parts) {
     for (Index r = 0; r < part.rows; ++r) {
       for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
-        const double* query = stream.repeat_queries[static_cast<std::size_t>(g)].row(behind + r);
+        const double* query = stream.repeat_queries[g].row(behind + r);
         Real sum = std::exp(static_cast<Real>(stream.sink(g)));
         for (Index j = 0; j < pass.prompt(); ++j) {
           const bool is_there = reading.whole_prompt || (j >= part.first && j < part.end) ||
@@ -58,7 +58,7 @@ std::vector<Real> naive_scores(const Stream& stream, const Reading& reading = {}
         }
         for (Index j = part.first; j < part.end; ++j) {
           const Real share = std::exp(logit(stream, query, stream.keys.row(j))) / sum;
-          Real& score = scores[static_cast<std::size_t>(j)];
+          Real& score = scores[j];
           score = reading.largest ? std::max(score, share)
                                   : score + share / static_cast<Real>(part.rows);
         }
@@ -91,7 +91,7 @@ Sets naive_kept(const LayerOfStreams& model, const std::string& scope, Index bud
       if (j < stream.shape.repeat->first()) {
         kept[s].push_back(j);
       } else {
-        ranked.emplace_back(-scores[static_cast<std::size_t>(j)], s, j);
+        ranked.emplace_back(-scores[j], s, j);
       }
     }
   }

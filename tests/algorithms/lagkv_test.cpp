@@ -75,7 +75,7 @@ std::vector<Real> naive_prompt_scores(const Stream& stream, const std::vector<In
       behind.push_back(token);
     }
   }
-  const Index count = static_cast<Index>(behind.size());
+  const Index count = std::ssize(behind);
   if (count < 2 * lag) {
     for (Index j = 0; j < count; ++j) out.push_back(static_cast<Real>(j) / count);
     return out;
@@ -115,9 +115,9 @@ KeptSets naive_released(const Stream& stream, Index prompt, double ratio, Index 
     for (const Index token : settled) {
       base += std::find(held.begin(), held.end(), token) != held.end() || token > held.back();
     }
-    if (static_cast<Index>(held.size()) < base + 2 * lag) return;
+    if (std::ssize(held) < base + 2 * lag) return;
     std::vector<Index> kept(held.begin(), held.begin() + base);
-    for (; static_cast<Index>(held.size()) >= base + 2 * lag; base += lag) {
+    for (; std::ssize(held) >= base + 2 * lag; base += lag) {
       const std::vector<Index> part(held.begin() + base, held.begin() + base + lag);
       const std::vector<Index> reference(held.begin() + base + lag, held.begin() + base + 2 * lag);
       std::vector<Real> scores = naive_lag_scores(stream.keys, part, reference);

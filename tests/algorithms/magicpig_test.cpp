@@ -129,7 +129,7 @@ TEST_CASE("reads and weighs what a plain program does") {
         for (std::size_t r = 0; r < all.size(); ++r) {
           for (int g = 0; g < spec.heads_per_kv; ++g) {
             const auto ours = weights_for(all[r], g);
-            const auto& theirs = expected[r][static_cast<std::size_t>(g)];
+            const auto& theirs = expected[r][g];
             REQUIRE(ours.size() == theirs.size());
             for (const auto& [token, weight] : theirs) {
               REQUIRE(ours.count(token) == 1);

@@ -38,7 +38,7 @@ std::vector<std::vector<Real>> naive_merged(const Stream& stream, Index prompt,
     const Real weight = std::max<Real>(cosine, 0) * of_e / (of_e + of_target + 1e-6L);
     weights[target] += weight;
     for (Index k = 0; k < dv; ++k) {
-      sums[target][static_cast<std::size_t>(k)] += weight * stream.values(e, k);
+      sums[target][k] += weight * stream.values(e, k);
     }
   }
   for (std::size_t t = 0; t < kept.size(); ++t) {
@@ -49,8 +49,7 @@ std::vector<std::vector<Real>> naive_merged(const Stream& stream, Index prompt,
 
 double value_of(const Sketch& sketch, const Stream& stream, const SketchRow& row, Index k) {
   const auto own = static_cast<std::size_t>(row.own_value);
-  return row.own_value < 0 ? stream.values(row.token, k)
-                           : sketch.own_values[own][static_cast<std::size_t>(k)];
+  return row.own_value < 0 ? stream.values(row.token, k) : sketch.own_values[own][k];
 }
 
 // The largest difference in the first decode row's sketch, its own token apart.
@@ -61,8 +60,7 @@ double difference(const Stream& stream, Index prompt, const Sketch& sketch, doub
   double worst = 0.0;
   for (std::size_t t = 0; t < kept.size(); ++t) {
     for (Index k = 0; k < stream.shape.dv; ++k) {
-      const Real apart = value_of(sketch, stream, sketch[static_cast<Index>(t)], k) -
-                         naive[t][static_cast<std::size_t>(k)];
+      const Real apart = value_of(sketch, stream, sketch[static_cast<Index>(t)], k) - naive[t][k];
       worst = std::max(worst, static_cast<double>(std::fabs(apart)));
     }
   }

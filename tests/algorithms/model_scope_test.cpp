@@ -69,12 +69,12 @@ std::vector<double> scores(const Stream& stream, int g, Index row, double tau,
 // The rule token by token: f over all streams and heads, then one token goes.
 ModelTrace naive_trace(const std::vector<std::unique_ptr<OwnedStream>>& streams, double tau_init,
                        double tau_step) {
-  std::vector<double> f(static_cast<std::size_t>(kTokens), 0.0);
+  std::vector<double> f(kTokens, 0.0);
   const auto add = [&](Index row, double tau, const std::vector<Index>& kept) {
     for (const auto& owned : streams) {
       for (int g = 0; g < owned->stream.shape.heads_per_kv; ++g) {
         const std::vector<double> s = scores(owned->stream, g, row, tau, kept);
-        for (std::size_t p = 0; p < kept.size(); ++p) f[static_cast<std::size_t>(kept[p])] += s[p];
+        for (std::size_t p = 0; p < kept.size(); ++p) f[kept[p]] += s[p];
       }
     }
   };
@@ -85,10 +85,8 @@ ModelTrace naive_trace(const std::vector<std::unique_ptr<OwnedStream>>& streams,
   }
   std::vector<Index> order;
   for (Index j = 0; j < kPrompt - kRecent; ++j) order.push_back(j);
-  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) {
-    return f[static_cast<std::size_t>(a)] > f[static_cast<std::size_t>(b)];
-  });
-  order.resize(static_cast<std::size_t>(kBudget - kRecent));
+  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) { return f[a] > f[b]; });
+  order.resize(kBudget - kRecent);
   std::sort(order.begin(), order.end());
   for (Index j = kPrompt - kRecent; j < kPrompt; ++j) order.push_back(j);
   ModelTrace trace;
@@ -98,7 +96,7 @@ ModelTrace naive_trace(const std::vector<std::unique_ptr<OwnedStream>>& streams,
     add(row, tau_init + static_cast<double>(row - kPrompt + 1) * tau_step, order);
     std::size_t lowest = 0;
     for (std::size_t p = 0; p < order.size() && order[p] <= row - kRecent; ++p) {
-      if (f[static_cast<std::size_t>(order[p])] <= f[static_cast<std::size_t>(order[lowest])]) {
+      if (f[order[p]] <= f[order[lowest]]) {
         lowest = p;
       }
     }
@@ -173,7 +171,7 @@ TEST_CASE("one stream's shared score is its own sum over heads") {
   const auto expected = kept_sets(sketches(streams[0]->stream, kPrompt, keyformer, own, 5));
   for (Index row = kPrompt; row < kTokens; ++row) {
     follower->extend(row, row + 1);
-    CHECK(kept_tokens(follower->sketch()) == expected[static_cast<std::size_t>(row - kPrompt)]);
+    CHECK(kept_tokens(follower->sketch()) == expected[row - kPrompt]);
   }
 }
 

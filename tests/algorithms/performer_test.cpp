@@ -31,7 +31,7 @@ std::vector<Feature> features_of(const Sketch& sketch) {
   std::vector<Feature> out;
   for (const SketchRow& row : sketch.rows()) {
     if (!row.feature) continue;
-    const std::vector<double>& value = sketch.own_values[static_cast<std::size_t>(row.own_value)];
+    const std::vector<double>& value = sketch.own_values[row.own_value];
     out.push_back({std::log(static_cast<Real>(row.w_den)) + static_cast<Real>(sketch.feature_shift),
                    {value.begin(), value.end()}});
     CHECK(row.w_num == row.w_den);
@@ -50,7 +50,7 @@ std::vector<Feature> naive_features(const Stream& stream, const Sketch& sketch, 
   const auto count = static_cast<Real>(sketch.own_keys.size());
   for (const auto& w : sketch.own_keys) {
     Real t = 0;
-    std::vector<Real> sum(static_cast<std::size_t>(stream.shape.dv), 0);
+    std::vector<Real> sum(stream.shape.dv, 0);
     for (Index j = first; j < last; ++j) {
       Real product = 0;
       Real square = 0;
@@ -215,7 +215,7 @@ TEST_CASE("features of keys beyond the range of exp stay finite") {
     CHECK(std::isfinite(row.w_den));
     if (row.feature) {
       largest = std::max(largest, row.w_den);
-      for (const double x : sketch.own_values[static_cast<std::size_t>(row.own_value)]) {
+      for (const double x : sketch.own_values[row.own_value]) {
         CHECK(std::isfinite(x));
       }
     }

@@ -118,7 +118,7 @@ KeptSets naive_rkv(const Stream& stream, Index prompt, const Rule& rule) {
     kept.push_back(j);
   }
   const auto compress = [&](Index last) {
-    if (static_cast<Index>(kept.size()) > rule.budget) {
+    if (std::ssize(kept) > rule.budget) {
       kept = naive_compressed(stream, last, kept, rule);
     }
   };
@@ -241,7 +241,7 @@ TEST_CASE("rkv does not depend on the lengths of keys where attention has no wei
   const KeptSets before = kept(owned->stream, 50, rule);
   for (Index j = 0; j < 60; ++j) {
     const double factor = std::ldexp(1.0, static_cast<int>(j % 5));
-    for (Index k = 0; k < 5; ++k) owned->keys[static_cast<std::size_t>(j * 5 + k)] *= factor;
+    for (Index k = 0; k < 5; ++k) owned->keys[j * 5 + k] *= factor;
   }
   CHECK(kept(owned->stream, 50, rule) == before);
   CHECK(kept(owned->stream, 50, {.lambda = 1.0}) != before);

@@ -256,7 +256,7 @@ TEST_CASE("every step of every walk stands in the histogram of p") {
 
 TEST_CASE("softmax_balance decides by the prompt alone once its constants are given") {
   auto owned = make_stream({.tokens = 60, .d = 6, .dv = 4});
-  for (Index k = 0; k < 4; ++k) owned->values[static_cast<std::size_t>(k)] *= 100.0;
+  for (Index k = 0; k < 4; ++k) owned->values[k] *= 100.0;
   Asked asked;
   asked.T = 2;
   asked.c = number(0.3);

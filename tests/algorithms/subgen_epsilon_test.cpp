@@ -142,7 +142,7 @@ TEST_CASE("the theorem's sizes turn red on another r, rho or power of epsilon") 
                                   .query_size = 0.5});
   // Head 0's queries are the smaller ones, and the prompt's the larger.
   for (double& q : owned->queries[1]) q *= 2.0;
-  for (Index i = 0; i < 160; ++i) owned->queries[1][static_cast<std::size_t>(i)] *= 2.0;
+  for (Index i = 0; i < 160; ++i) owned->queries[1][i] *= 2.0;
   const Wanted found = resolved(owned->stream, 40, 0.3, 0.8);
   CHECK(found == wanted(owned->stream, 40, 0.3, 0.8));
   for (const Mistake mistake :

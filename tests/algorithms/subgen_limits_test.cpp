@@ -48,7 +48,7 @@ Index clusters_beyond(Index m, double diameter, double delta) {
   Index beyond = -m;
   for (int trial = 0; trial < 10; ++trial) {
     const auto owned = make_stream({.tokens = 120, .d = 6, .dv = 2});
-    std::vector<double> centres(static_cast<std::size_t>(m * 6));
+    std::vector<double> centres(m * 6);
     for (double& x : centres) x = normal(rng);  // balls may well overlap
     for (Index j = 0; j < 120; ++j) {
       const Index ball = static_cast<Index>(rng() % static_cast<std::uint64_t>(m));
@@ -60,9 +60,7 @@ Index clusters_beyond(Index m, double diameter, double delta) {
       }
       const double radius = 0.49999 * diameter * std::generate_canonical<double, 53>(rng);
       for (Index k = 0; k < 6; ++k) {
-        owned->keys[static_cast<std::size_t>(j * 6 + k)] =
-            centres[static_cast<std::size_t>(ball * 6 + k)] +
-            radius * direction[k] / std::sqrt(norm);
+        owned->keys[j * 6 + k] = centres[ball * 6 + k] + radius * direction[k] / std::sqrt(norm);
       }
     }
     const CellResult result = replay_subgen(
@@ -158,8 +156,7 @@ TEST_CASE("one cluster with one sample: tau = n exp<q, k of the sample>") {
     const SubgenParts parts = subgen_parts(stepper.sketch());
     REQUIRE(parts.samples.size() == 1);
     const NaiveRow exact = naive_row(owned->stream, 0, stepper.row());
-    const Real e =
-        std::exp(exact.x[static_cast<std::size_t>(parts.samples.front().token)] - exact.max);
+    const Real e = std::exp(exact.x[parts.samples.front().token] - exact.max);
     const double tau = static_cast<double>(static_cast<Real>(stepper.row() + 1) * e);
     const Answer estimate = library_answer(owned->stream, 0, stepper.row(), stepper.sketch());
     CHECK(estimate.normalizer == doctest::Approx(tau).epsilon(1e-13));

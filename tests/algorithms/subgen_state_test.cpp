@@ -108,8 +108,7 @@ std::string error_of_state(const Stream& stream, const SubgenParts& parts, const
     if (sample.token < part.first || sample.token >= part.first + part.count) {
       return "a sample that did not enter";
     }
-    const std::size_t c = static_cast<std::size_t>(
-        naive.assignment[static_cast<std::size_t>(sample.token - part.first)]);
+    const std::size_t c = static_cast<std::size_t>(naive.assignment[sample.token - part.first]);
     ++samples[c];
     const double weight =
         static_cast<double>(naive.clusters[c].count) / static_cast<double>(point.t);
@@ -125,7 +124,7 @@ std::string error_of_state(const Stream& stream, const SubgenParts& parts, const
   for (Index j = part.first; j < part.first + part.count; ++j) {
     mu += weight_of(stream, j, sampling);
   }
-  if (static_cast<Index>(parts.slots.size()) != (mu > 0 ? point.s : 0)) return "s slots";
+  if (std::ssize(parts.slots) != (mu > 0 ? point.s : 0)) return "s slots";
   for (const WeightedToken& slot : parts.slots) {
     if (slot.token < part.first || slot.token >= part.first + part.count) {
       return "a slot that did not enter";
@@ -152,8 +151,8 @@ std::string error_of_state(const Stream& stream, const SubgenParts& parts, const
 
   // Memory (I9): d (m' (t + 1) + s) + dv s numbers and m' + 1 for bookkeeping; null slots nothing.
   const Index clusters = static_cast<Index>(m);
-  const Index slots = static_cast<Index>(parts.slots.size());
-  const Index exact_count = static_cast<Index>(expected.size());
+  const Index slots = std::ssize(parts.slots);
+  const Index exact_count = std::ssize(expected);
   const KeptCounts counted = {.tokens = clusters * point.t + slots + exact_count,
                               .keys = clusters * (point.t + 1) + slots + exact_count,
                               .values = slots + exact_count,
@@ -212,7 +211,7 @@ TEST_CASE("slots stay null while every value is zero, and hold no zero value aft
   for (const Index expected : filled) {
     REQUIRE(stepper.next());
     const SubgenParts parts = subgen_parts(stepper.sketch());
-    CHECK(static_cast<Index>(parts.slots.size()) == expected);
+    CHECK(std::ssize(parts.slots) == expected);
     for (const WeightedToken& slot : parts.slots) {
       CHECK(slot.token == 2);
       CHECK(slot.w_num == doctest::Approx(0.5).epsilon(1e-15));  // mu / (s w) = 4 / (2 * 4)
@@ -307,10 +306,10 @@ TEST_CASE("the state's facts turn red on planted bugs") {
   CHECK(error([](SubgenParts& p) { p.exact.pop_back(); }) == "other exact tokens");
   // A state that counts its representatives as samples, or keeps no representatives.
   KeptCounts other = kept;
-  other.tokens += static_cast<Index>(right.representatives.size());
+  other.tokens += std::ssize(right.representatives);
   CHECK(error_of_state(stream, right, other, 59, point, "v2") == "memory beside the formula");
   other = kept;
-  other.keys -= static_cast<Index>(right.representatives.size());
+  other.keys -= std::ssize(right.representatives);
   CHECK(error_of_state(stream, right, other, 59, point, "v2") == "memory beside the formula");
   // A radius of 2 delta.
   Point wide = point;

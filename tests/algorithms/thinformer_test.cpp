@@ -88,8 +88,8 @@ std::vector<std::vector<Index>> naive_rounds(const Stream& stream, Index first, 
     const auto r = static_cast<std::uint32_t>(round);
     const bool partners = rule.symmetrize && coins.uniform(0, 0, r) < 0.5;
     std::vector<Index> next;
-    for (Index bucket = 0; bucket < static_cast<Index>(now.size()) / size; ++bucket) {
-      const auto x = [&](Index i) { return now[static_cast<std::size_t>(bucket * size + i)]; };
+    for (Index bucket = 0; bucket < std::ssize(now) / size; ++bucket) {
+      const auto x = [&](Index i) { return now[bucket * size + i]; };
       const auto difference = [&](Index i, Index j) {
         return kernel(x(2 * i), x(2 * j)) - kernel(x(2 * i), x(2 * j + 1)) -
                kernel(x(2 * i + 1), x(2 * j)) + kernel(x(2 * i + 1), x(2 * j + 1));
@@ -99,7 +99,7 @@ std::vector<std::vector<Index>> naive_rounds(const Stream& stream, Index first, 
       Real largest = 0;
       for (Index i = 0; i < size / 2; ++i) {
         Real alpha = 0;
-        for (Index j = 0; j < i; ++j) alpha += sign[static_cast<std::size_t>(j)] * difference(j, i);
+        for (Index j = 0; j < i; ++j) alpha += sign[j] * difference(j, i);
         const Real root = std::sqrt(std::max<Real>(0, difference(i, i)));
         largest = std::max(largest, root);
         const Real u =
@@ -251,7 +251,7 @@ TEST_CASE("thinformer keeps 2^g sqrt(n0) tokens, all n0 where 4^(g+1) exceeds n0
       CAPTURE(middle);
       CAPTURE(g);
       const std::vector<Index> set = kept(owned->stream, middle, {.g = g});
-      CHECK(static_cast<Index>(set.size()) == (g >= 4 ? 256 : Index{16} << g));
+      CHECK(std::ssize(set) == (g >= 4 ? 256 : Index{16} << g));
       // Strided points: what lies beyond them is never kept.
       const Index stride = middle / 256;
       for (const Index token : set) {
@@ -302,12 +302,8 @@ TEST_CASE("thinformer without thinning and with stride 1 is exact") {
 TEST_CASE("of two equal tokens of a pair the later one stays") {
   const auto owned = make_stream({.tokens = 65, .d = 4, .dv = 3});
   for (Index j = 0; j < 64; j += 2) {
-    for (Index k = 0; k < 4; ++k)
-      owned->keys[static_cast<std::size_t>((j + 1) * 4 + k)] =
-          owned->keys[static_cast<std::size_t>(j * 4 + k)];
-    for (Index k = 0; k < 3; ++k)
-      owned->values[static_cast<std::size_t>((j + 1) * 3 + k)] =
-          owned->values[static_cast<std::size_t>(j * 3 + k)];
+    for (Index k = 0; k < 4; ++k) owned->keys[(j + 1) * 4 + k] = owned->keys[j * 4 + k];
+    for (Index k = 0; k < 3; ++k) owned->values[(j + 1) * 3 + k] = owned->values[j * 3 + k];
   }
   // One round: bucket of 64, of whose first pair the first token stays.
   std::vector<Index> expected{0};

@@ -38,7 +38,7 @@ Reals naive_scores(const Stream& stream, Index prompt, const Rule& rule, bool va
   Reals anchor(static_cast<std::size_t>(d), 0);
   for (Index j = first; j < prompt; ++j) {
     for (Index k = 0; k < d; ++k) {
-      anchor[static_cast<std::size_t>(k)] += stream.keys(j, k) / length_of(stream.keys.row(j), d);
+      anchor[k] += stream.keys(j, k) / length_of(stream.keys.row(j), d);
     }
   }
   Real anchor_length = 0;
@@ -46,7 +46,7 @@ Reals naive_scores(const Stream& stream, Index prompt, const Rule& rule, bool va
   for (Index j = first; j < prompt; ++j) {
     const Real length = length_of(stream.keys.row(j), d);
     Real dot = 0;
-    for (Index k = 0; k < d; ++k) dot += anchor[static_cast<std::size_t>(k)] * stream.keys(j, k);
+    for (Index k = 0; k < d; ++k) dot += anchor[k] * stream.keys(j, k);
     out.push_back(rule.score == "knorm" ? -length : -dot / length / std::sqrt(anchor_length));
   }
   if (rule.score == "expected_attention") {
@@ -54,8 +54,8 @@ Reals naive_scores(const Stream& stream, Index prompt, const Rule& rule, bool va
     const Reals expected = naive_expected_attention(stream, from, prompt, {});
     out.assign(out.size(), kAlways);
     for (Index j = from; j < prompt; ++j) {
-      Real& score = out[static_cast<std::size_t>(j - first)];
-      score = expected[static_cast<std::size_t>(j - from)];
+      Real& score = out[j - first];
+      score = expected[j - from];
       if (value_norm) score *= length_of(stream.values.row(j), stream.shape.dv);
     }
   }
@@ -86,17 +86,17 @@ Sets naive_ada(const LayerOfStreams& layer, Index prompt, const Rule& rule) {
     const Reals scores = naive_scores(*layer.streams[h], prompt, rule, true);
     std::vector<Entry> head;
     for (std::size_t j = 0; j < scores.size(); ++j) {
-      const Index first = prompt - static_cast<Index>(scores.size());
+      const Index first = prompt - std::ssize(scores);
       head.push_back({scores[j], h, first + static_cast<Index>(j)});
     }
     std::sort(head.begin(), head.end(), before);
-    for (Index k = 0; k < safe; ++k) head[static_cast<std::size_t>(k)].score = kAlways;
+    for (Index k = 0; k < safe; ++k) head[k].score = kAlways;
     all.insert(all.end(), head.begin(), head.end());
   }
   std::sort(all.begin(), all.end(), before);
   Sets out(layer.streams.size());
-  for (Index k = 0; k < static_cast<Index>(out.size()) * rule.budget; ++k) {
-    const Entry& entry = all[static_cast<std::size_t>(k)];
+  for (Index k = 0; k < std::ssize(out) * rule.budget; ++k) {
+    const Entry& entry = all[k];
     out[entry.head].push_back(entry.token);
   }
   for (auto& kept : out) std::sort(kept.begin(), kept.end());
@@ -109,7 +109,7 @@ Sets naive_critical(const LayerOfStreams& layer, Index prompt, const Rule& rule)
   Sets out;
   for (const Stream* stream : layer.streams) {
     const Reals scores = naive_scores(*stream, prompt, rule, false);
-    const Index first = prompt - static_cast<Index>(scores.size());
+    const Index first = prompt - std::ssize(scores);
     std::vector<Entry> all;
     for (std::size_t j = 0; j < scores.size(); ++j) {
       all.push_back({scores[j], 0, first + static_cast<Index>(j)});
@@ -119,8 +119,8 @@ Sets naive_critical(const LayerOfStreams& layer, Index prompt, const Rule& rule)
         rule.share > 0.0
             ? std::max<Index>(1, static_cast<Index>(static_cast<double>(rule.budget) * rule.share))
             : Index{0};
-    for (Index k = 0; k < static_cast<Index>(all.size()); ++k) {
-      Entry& entry = all[static_cast<std::size_t>(k)];
+    for (Index k = 0; k < std::ssize(all); ++k) {
+      Entry& entry = all[k];
       if (k < by_score || entry.score == kAlways) {
         entry.score = kAlways;
         continue;
@@ -132,7 +132,7 @@ Sets naive_critical(const LayerOfStreams& layer, Index prompt, const Rule& rule)
     }
     std::sort(all.begin(), all.end(), before);
     std::vector<Index>& kept = out.emplace_back();
-    for (Index k = 0; k < rule.budget; ++k) kept.push_back(all[static_cast<std::size_t>(k)].token);
+    for (Index k = 0; k < rule.budget; ++k) kept.push_back(all[k].token);
     std::sort(kept.begin(), kept.end());
   }
   return out;

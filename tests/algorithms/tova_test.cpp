@@ -99,8 +99,8 @@ TEST_CASE("a constant added to a row's logits and other values change no set") {
     values.emplace_back(3, 4.0 * owned->stream.values(j, 0));
     for (int g = 0; g < 2; ++g) {
       const double* q = owned->stream.query(g, j);
-      queries[static_cast<std::size_t>(g)].emplace_back(q, q + 6);
-      queries[static_cast<std::size_t>(g)].back().push_back(0.25 * static_cast<double>(j % 7));
+      queries[g].emplace_back(q, q + 6);
+      queries[g].back().push_back(0.25 * static_cast<double>(j % 7));
     }
   }
   const auto moved = stream_of(keys, values, queries, owned->stream.shape.scale);

@@ -54,7 +54,7 @@ TEST_CASE("T halvings keep floor(M / 2^T) tokens of the middle that weigh M / h 
                     {{"T", integer(T)}, {"sinks", integer(7)}, {"recent", integer(4)}}, seed);
       const Middle middle = middle_of(sketch, 7, 56);
       const Index h = 49 >> T;
-      CHECK(static_cast<Index>(middle.tokens.size()) == h);
+      CHECK(std::ssize(middle.tokens) == h);
       CHECK(std::set<Index>(middle.tokens.begin(), middle.tokens.end()).size() ==
             middle.tokens.size());
       CHECK(middle.weight_sum == doctest::Approx(h == 0 ? 0.0 : 49.0).epsilon(1e-14));
@@ -128,7 +128,7 @@ TEST_CASE("halving by signs keeps floor(n/2) per round, weight 2^T") {
     const Middle middle = middle_of(sketch, 0, 601);
     Index expected = 601;
     for (Index round = 0; round < T; ++round) expected /= 2;
-    CHECK(static_cast<Index>(middle.tokens.size()) == expected);
+    CHECK(std::ssize(middle.tokens) == expected);
     CHECK(middle.weight_sum == static_cast<double>(expected << T));
   }
 }

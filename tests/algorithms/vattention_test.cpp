@@ -49,15 +49,13 @@ Weights naive(const Stream& stream, Index row, int g, std::uint32_t seed, const 
     x.push_back(stream.shape.scale * dot);
   }
   const double most = *std::max_element(x.begin(), x.end());
-  const auto e = [&](Index j) { return std::exp(x[static_cast<std::size_t>(j)] - most); };
+  const auto e = [&](Index j) { return std::exp(x[j] - most); };
   for (Index j = 0; j < from; ++j) out[j] = 1.0;
   for (Index j = to; j < n; ++j) out[j] = 1.0;
   std::vector<Index> order;
   for (Index j = from; j < to; ++j) order.push_back(j);
-  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) {
-    return x[static_cast<std::size_t>(a)] > x[static_cast<std::size_t>(b)];
-  });
-  for (Index k = 0; k < std::min(s.top, range); ++k) out[order[static_cast<std::size_t>(k)]] = 1.0;
+  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) { return x[a] > x[b]; });
+  for (Index k = 0; k < std::min(s.top, range); ++k) out[order[k]] = 1.0;
   double denominator = 0.0;
   for (const auto& [j, weight] : out) denominator += weight * e(j);
   const auto drawn = [&](const char* purpose, Index count) {

@@ -159,7 +159,7 @@ std::vector<NaiveRowOf> naive_bin(const Stream& stream, Index prompt, Index firs
     NaiveRowOf& row = rows.emplace_back();
     row.token = first + static_cast<Index>(pivots[p]);
     row.w_den = 0;
-    row.value.assign(static_cast<std::size_t>(stream.shape.dv), 0);
+    row.value.assign(stream.shape.dv, 0);
     for (std::size_t j = 0; j < keys.size(); ++j) {
       const Real weight = w[p][j] * std::exp((square[j] - square[pivots[p]]) / 2);
       row.w_den += weight;
@@ -205,8 +205,7 @@ TEST_CASE("wildcat, worked: two tokens, one pivot") {
     CHECK(row.w_num == 1.0);
     CHECK(row.w_den == doctest::Approx(1 + other).epsilon(1e-14));
     const double value = row.token == 0 ? 3 + other * 5 : 5 + other * 3;
-    CHECK(sketch.own_values[static_cast<std::size_t>(row.own_value)][0] ==
-          doctest::Approx(value).epsilon(1e-14));
+    CHECK(sketch.own_values[row.own_value][0] == doctest::Approx(value).epsilon(1e-14));
     CHECK(sketch[1].token == 2);
   }
   CHECK(seen[0]);
@@ -249,7 +248,7 @@ TEST_CASE("rows are those of the Nystrom formula solved densely, whatever the ru
               negative += ours.w_den < 0 ? 1 : 0;
               REQUIRE(ours.own_value >= 0);
               for (std::size_t k = 0; k < row.value.size(); ++k) {
-                CHECK(sketch.own_values[static_cast<std::size_t>(ours.own_value)][k] ==
+                CHECK(sketch.own_values[ours.own_value][k] ==
                       doctest::Approx(static_cast<double>(row.value[k])).epsilon(1e-11));
               }
             }
@@ -305,7 +304,7 @@ TEST_CASE("with clamp every answer is within the values so far, without some are
               low = std::min(low, owned->stream.values(j, k));
               high = std::max(high, owned->stream.values(j, k));
             }
-            const double z = answer.answer[static_cast<std::size_t>(k)];
+            const double z = answer.answer[k];
             if (answer.empty_denominator) {
               ++empty[clamp ? 1 : 0];
               if (!clamp) continue;  // 0, which may be outside

@@ -15,7 +15,7 @@ std::unique_ptr<BenchStream> make(Index tokens, Index d, int heads) {
   std::mt19937_64 random(7);
   std::normal_distribution<double> normal;
   const auto numbers = [&](std::vector<double>& to, Index rows) {
-    to.resize(static_cast<std::size_t>(rows * d));
+    to.resize(rows * d);
     for (double& x : to) x = normal(random);
   };
   std::vector<double> centers;
@@ -27,8 +27,8 @@ std::unique_ptr<BenchStream> make(Index tokens, Index d, int heads) {
   for (Index j = 0; j < tokens; ++j) {
     const auto center = static_cast<Index>(kCenters * std::pow(uniform(random), 2.0));
     for (Index k = 0; k < d; ++k) {
-      double& x = out->keys[static_cast<std::size_t>(j * d + k)];
-      x = centers[static_cast<std::size_t>(center * d + k)] + 0.4 * x;
+      double& x = out->keys[j * d + k];
+      x = centers[center * d + k] + 0.4 * x;
     }
   }
   Stream& stream = out->stream;

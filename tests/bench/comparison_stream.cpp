@@ -15,7 +15,7 @@ void alone(Stream& stream) {
 }
 
 void place(ConstMatrix from, std::vector<double>& to, Index column) {
-  to.resize(static_cast<std::size_t>(from.rows * kWide));
+  to.resize(from.rows * kWide);
   for (Index i = 0; i < from.rows; ++i) {
     std::copy_n(from.row(i), from.cols, to.data() + i * kWide + column);
   }

@@ -22,7 +22,7 @@ constexpr Index kBlock = 256;
 constexpr Index kCenters = 512;
 
 std::vector<Index> last(const Stream& stream, Index count) {
-  std::vector<Index> rows(static_cast<std::size_t>(count));
+  std::vector<Index> rows(count);
   std::iota(rows.begin(), rows.end(), stream.shape.tokens - count);
   return rows;
 }

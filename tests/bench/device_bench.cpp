@@ -46,7 +46,7 @@ double seconds_of(const std::function<void()>& call) {
 }
 
 std::vector<Index> rows_from(Index first) {
-  std::vector<Index> rows(static_cast<std::size_t>(kTokens - first));
+  std::vector<Index> rows(kTokens - first);
   std::iota(rows.begin(), rows.end(), first);
   return rows;
 }
@@ -131,7 +131,7 @@ class KernelTimes {
   void walks(Index size) {
     const Index count = kTokens / size;
     const WalkSource tokens = [&](Index w) {
-      std::vector<Index> list(static_cast<std::size_t>(size));
+      std::vector<Index> list(size);
       std::iota(list.begin(), list.end(), w * size);
       WalkTokens walk;
       walk.kernel = {.beta = 0.1 * stream_.shape.scale, .value_offset = 0.025};
@@ -185,7 +185,7 @@ class KernelTimes {
     for (Index place = 0; place < kRows; ++place) {
       const Index token = kTokens - kRows + place;
       batch.weights.push_back({1.0, 1.0, 0.0, static_cast<std::int32_t>(token), 1});
-      batch.questions.push_back({place, 0, static_cast<Index>(batch.weights.size())});
+      batch.questions.push_back({place, 0, std::ssize(batch.weights)});
     }
     std::vector<double> numerators;
     std::vector<AnswerMasses> masses;

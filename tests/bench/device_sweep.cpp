@@ -81,9 +81,7 @@ double seconds_of(const std::deque<Head>& heads, int count, const Kernels& kerne
   setting.rows.resize(kRows);
   std::iota(setting.rows.begin(), setting.rows.end(), kTokens - kRows);
   const auto start = std::chrono::steady_clock::now();
-  parallel_for(count, [&](Index h) {
-    last_cell(heads[static_cast<std::size_t>(h)].stream, setting, cells, kernels);
-  });
+  parallel_for(count, [&](Index h) { last_cell(heads[h].stream, setting, cells, kernels); });
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 

@@ -14,8 +14,8 @@ namespace {
 void exact_attention(benchmark::State& state, Index last_rows) {
   const Stream& stream = bench_stream(state.range(0), state.range(1));
   const Index n = stream.shape.tokens;
-  std::vector<Index> rows(static_cast<std::size_t>(last_rows == 0 ? n : last_rows));
-  std::iota(rows.begin(), rows.end(), n - static_cast<Index>(rows.size()));
+  std::vector<Index> rows(last_rows == 0 ? n : last_rows);
+  std::iota(rows.begin(), rows.end(), n - std::ssize(rows));
   Index pairs = 0;
   for (const Index row : rows) pairs += row + 1;
   timed(state, exact_attention_floor(pairs, stream.shape.d, stream.shape.dv),

@@ -26,7 +26,7 @@ class Passing {
 };
 
 std::vector<Index> last_rows(const Stream& stream, Index count) {
-  std::vector<Index> rows(static_cast<std::size_t>(count));
+  std::vector<Index> rows(count);
   std::iota(rows.begin(), rows.end(), stream.shape.tokens - count);
   return rows;
 }
@@ -84,7 +84,7 @@ MethodCell run_method(const MethodRows& on, const AlgorithmDescription& algorith
   }
   Estimator estimator(stream, cpu_kernels(), &on.block);
   const auto take = [](const Answer&) {};
-  std::vector<char> is_read(static_cast<std::size_t>(stream.shape.tokens), 0);
+  std::vector<char> is_read(stream.shape.tokens, 0);
   for (std::size_t r = 0; r < on.rows.size(); ++r) {
     const RowLogits logits = row_logits(stream, on.block.logits(), r);
     {
@@ -107,7 +107,7 @@ MethodCell run_method(const MethodRows& on, const AlgorithmDescription& algorith
     }
     cell.own_keys += heads * own_keys_of(running->sketch());
     for (const SketchRow& row : running->sketch().rows()) {
-      if (row.token >= 0 && row.w_num != 0.0) is_read[static_cast<std::size_t>(row.token)] = 1;
+      if (row.token >= 0 && row.w_num != 0.0) is_read[row.token] = 1;
     }
     cell.kept = running->sketch().size();
     if (cell.kept == 0) throw CellError("a row is answered from no row of a sketch");

@@ -11,7 +11,7 @@ namespace {
 
 void BM_value_norms_gaussian(benchmark::State& state) {
   const Stream& stream = bench_stream(state.range(0), state.range(1));
-  std::vector<Index> rows(static_cast<std::size_t>(stream.shape.tokens));
+  std::vector<Index> rows(stream.shape.tokens);
   std::iota(rows.begin(), rows.end(), Index{0});
   std::vector<double> spectral;
   std::vector<double> frobenius;

@@ -49,8 +49,7 @@ void BM_walk_seed(benchmark::State& state) {
       for (Index j = 0; j < kBlock; ++j) {
         uniforms.push_back(random.uniform(static_cast<std::uint32_t>(b * kBlock + j)));
       }
-      benchmark::DoNotOptimize(
-          balance_walk({.gain = 4.0}, matrices[static_cast<std::size_t>(b)], uniforms));
+      benchmark::DoNotOptimize(balance_walk({.gain = 4.0}, matrices[b], uniforms));
     }
   });
 }

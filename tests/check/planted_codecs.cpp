@@ -34,7 +34,7 @@ struct Codes {
 };
 
 void read_off(const Codes& at, std::byte* code) {
-  std::vector<std::uint32_t> codes(static_cast<std::size_t>(at.count));
+  std::vector<std::uint32_t> codes(at.count);
   BitReader in(code + at.first_byte);
   for (std::uint32_t& each : codes) each = in.get(at.bits);
   if (at.are_signs) {

@@ -85,7 +85,7 @@ Reading reading_of(const Stream& stream, Index prompt, const AlgorithmDescriptio
     }
     for (const Index token : now) out.holds_again = out.holds_again || gone.count(token) == 1;
     out.reads_latest = out.reads_latest && !kept.empty() && kept.back() == stepper.row() &&
-                       kept.back() - kept.front() + 1 == static_cast<Index>(kept.size());
+                       kept.back() - kept.front() + 1 == std::ssize(kept);
     before = now;
   }
   return out;

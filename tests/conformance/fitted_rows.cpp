@@ -28,7 +28,7 @@ Conformance wildcat_row() {
     Index range = 0;
     for (const SketchRow& each : sketch.rows()) pivots += each.own_value >= 0 ? 1 : 0;
     if (sketch.answer_rule && params.at("clamp") == Value{true}) {
-      range = static_cast<Index>(sketch.answer_rule->low.size());
+      range = std::ssize(sketch.answer_rule->low);
     }
     return pivots + 2 * range;
   };

@@ -54,10 +54,10 @@ Recount recount(const Sketch& sketch, const Conformance& row, const Params& para
       CHECK(each.weight_numbers >= stored.size());
       CHECK(each.weight_numbers <= 2);
     }
-    out.bookkeeping += static_cast<Index>(stored.size());
+    out.bookkeeping += std::ssize(stored);
   }
   if (row.bookkeeping) out.bookkeeping = row.bookkeeping(sketch, params, heads_per_kv);
-  out.distinct = static_cast<Index>(tokens.size());
+  out.distinct = std::ssize(tokens);
   out.lookup = 2 * sketch.lookup.held_numbers + (sketch.lookup.held_bits + 7) / 8;
   return out;
 }

@@ -42,13 +42,13 @@ TEST_CASE("truncating the stream after row i, or changing later tokens, changes 
         const Given resolved = subject.row->resolved(point.given, full.derived);
         for (const Index row : {24, 25, 31, 32, 40, 46}) {
           CAPTURE(row);
-          const Sketch& expected = full.sketches[static_cast<std::size_t>(row - prompt)];
+          const Sketch& expected = full.sketches[row - prompt];
           const auto cut = truncated(owned->stream, row + 1);
           CHECK(same_sketch(run(cut->stream, prompt, *subject.algorithm, resolved).sketches.back(),
                             expected));
           const auto changed = with_other_future(owned->stream, row + 1, 5);
           const Run other = run(changed->stream, prompt, *subject.algorithm, resolved);
-          CHECK(same_sketch(other.sketches[static_cast<std::size_t>(row - prompt)], expected));
+          CHECK(same_sketch(other.sketches[row - prompt], expected));
         }
       }
     }

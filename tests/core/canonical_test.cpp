@@ -38,7 +38,7 @@ int differing(const std::vector<double>& x, const Lanewise& lanewise, const Scal
 std::vector<double> uniform(int count, double low, double high, std::uint64_t seed) {
   std::mt19937_64 rng(seed);
   std::uniform_real_distribution<double> draw(low, high);
-  std::vector<double> out(static_cast<std::size_t>(count));
+  std::vector<double> out(count);
   for (double& x : out) x = draw(rng);
   return out;
 }

@@ -75,8 +75,7 @@ TEST_CASE("Haar matrices are orthonormal, and one below the other each of its ow
   const auto dot = [&](Index i, Index j) {
     Real sum = 0;
     for (Index k = 0; k < d; ++k) {
-      sum += static_cast<Real>(rows[static_cast<std::size_t>(i * d + k)]) *
-             rows[static_cast<std::size_t>(j * d + k)];
+      sum += static_cast<Real>(rows[i * d + k]) * rows[j * d + k];
     }
     return static_cast<double>(sum);
   };
@@ -97,12 +96,12 @@ TEST_CASE("the Hadamard transform, worked, is symmetric and its own inverse") {
   // Element (i, j) of the matrix is -1 to the number of bits that i and j share.
   const Index d = 32;
   for (Index j = 0; j < d; ++j) {
-    std::vector<double> column(static_cast<std::size_t>(d), 0.0);
-    column[static_cast<std::size_t>(j)] = 1.0;
+    std::vector<double> column(d, 0.0);
+    column[j] = 1.0;
     hadamard_transform(column.data(), d);
     for (Index i = 0; i < d; ++i) {
       const bool is_odd = __builtin_popcountll(static_cast<unsigned long long>(i & j)) % 2 == 1;
-      CHECK(column[static_cast<std::size_t>(i)] == (is_odd ? -1.0 : 1.0) / std::sqrt(32.0));
+      CHECK(column[i] == (is_odd ? -1.0 : 1.0) / std::sqrt(32.0));
     }
   }
 }

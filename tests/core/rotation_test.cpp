@@ -15,7 +15,7 @@ Rope rope_of(std::vector<double> inv_freq, bool interleaved) {
 
 std::vector<double> turned(const Turn& turn, const std::vector<double>& x) {
   std::vector<double> out(x.size());
-  turn.apply(x.data(), static_cast<Index>(x.size()), out.data());
+  turn.apply(x.data(), std::ssize(x), out.data());
   return out;
 }
 

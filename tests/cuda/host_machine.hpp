@@ -31,7 +31,7 @@ class HostBlock {
     explicit Own(const HostBlock& block) : values_(static_cast<std::size_t>(block.threads_)) {
       std::memset(static_cast<void*>(values_.data()), 0xff, values_.size() * sizeof(T));
     }
-    T& operator[](int t) { return values_[static_cast<std::size_t>(t)]; }
+    T& operator[](int t) { return values_[t]; }
 
    private:
     std::vector<T> values_;
@@ -230,7 +230,7 @@ class HostMachine {
       throw std::logic_error("more shared memory than the device has");
     }
     if (grid.y > 65535 || grid.z > 65535) throw std::logic_error("a grid no device takes");
-    std::vector<Index> order(static_cast<std::size_t>(grid.x * grid.y * grid.z));
+    std::vector<Index> order(grid.x * grid.y * grid.z);
     std::iota(order.begin(), order.end(), Index{0});
     std::shuffle(order.begin(), order.end(), rng_);
     const auto shared = std::make_unique<typename Body::Shared>();

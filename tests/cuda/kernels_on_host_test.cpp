@@ -188,8 +188,8 @@ TEST_CASE("a device that holds few rows at a time gives the same bits") {
       if (!resident) throw CellError("no room to hold rows for a single row");
       AnswerBatch batch;
       for (Index r = 0; r < 150; r += 3) {
-        const auto first = static_cast<Index>(batch.weights.size());
-        const auto row = static_cast<std::int32_t>(rows[static_cast<std::size_t>(r)]);
+        const auto first = std::ssize(batch.weights);
+        const auto row = static_cast<std::int32_t>(rows[r]);
         batch.weights.push_back({0.5, 0.25, 0.125, row - 2, 1});
         batch.weights.push_back({1.5, 1.25, 1.125, row, 0});
         batch.questions.insert(batch.questions.end(), {{2 * r, first, 2}, {2 * r + 1, first, 2}});

@@ -138,7 +138,7 @@ TEST_CASE("rows come back as they were written") {
     const KeptHead& head = cache->heads.front();
     CHECK(head.prompt == 5);
     CHECK(head.tokens == 12);
-    CHECK(head.rows == static_cast<Index>(kept.rows.size()));
+    CHECK(head.rows == std::ssize(kept.rows));
     CHECK(cache->find(kId) == &head);
     CHECK(same(cache->read(kId), kept));
     CHECK_FALSE(misfit(head, kShape, 5));

@@ -22,7 +22,7 @@ const std::vector<std::string> kColumns = {"relative_l2", "kept_mass"};
 CellRows rows_of(Index rows, int heads_per_kv) {
   CellRows cell{.heads_per_kv = heads_per_kv, .rows = {}, .columns = {}};
   for (Index row = 0; row < rows; ++row) cell.rows.push_back(row);
-  const std::vector<double> values(static_cast<std::size_t>(rows * heads_per_kv), 0.5);
+  const std::vector<double> values(rows * heads_per_kv, 0.5);
   cell.columns.assign(kColumns.size(), values);
   return cell;
 }

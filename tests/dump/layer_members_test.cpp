@@ -300,7 +300,7 @@ TEST_CASE("synthetic dumps with members say format 2, and their outputs are thos
       sum += std::exp(x);
       for (Index c = 0; c < 4; ++c) {
         const double value = options.value_in_key ? stream.keys(j, c) : stream.values(j, c);
-        answer[static_cast<std::size_t>(c)] += std::exp(x) * value;
+        answer[c] += std::exp(x) * value;
       }
     }
     const std::vector<double> out = dump.read_out("0", 0, 3);

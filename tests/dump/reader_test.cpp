@@ -72,7 +72,7 @@ TEST_CASE("every element type, byte order, chunking and compression reads back e
     REQUIRE(out.size() == 18);
     for (Index i = 0; i < 3; ++i) {
       for (Index c = 0; c < 6; ++c) {
-        CHECK(out[static_cast<std::size_t>(i * 6 + c)] == planted("out", 2, i, c));
+        CHECK(out[i * 6 + c] == planted("out", 2, i, c));
       }
     }
   }

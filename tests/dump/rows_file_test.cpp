@@ -37,7 +37,7 @@ std::pair<std::vector<std::uint64_t>, std::vector<double>> stored(const std::str
   const hdf5::Handle opened(H5Dopen2(file.get(), dataset.c_str(), H5P_DEFAULT));
   const hdf5::Handle space(H5Dget_space(opened.get()));
   const auto dims = hdf5::extent(space.get());
-  std::vector<double> values(static_cast<std::size_t>(H5Sget_simple_extent_npoints(space.get())));
+  std::vector<double> values(H5Sget_simple_extent_npoints(space.get()));
   hdf5::check(
       H5Dread(opened.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
   return {dims, values};

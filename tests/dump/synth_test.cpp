@@ -42,15 +42,15 @@ double norm(const double* x, Index count) {
 
 // Softmax of row i of query head g.
 std::vector<double> probabilities(const Stream& s, int g, Index i) {
-  std::vector<double> p(static_cast<std::size_t>(i + 1), 0.0);
+  std::vector<double> p(i + 1, 0.0);
   double sum = 0.0;
   for (Index j = s.shape.first_visible(i); j <= i; ++j) {
     double x = 0.0;
     for (Index c = 0; c < s.shape.d; ++c) x += s.query(g, i)[c] * s.keys(j, c);
     x *= s.shape.scale;
     if (s.shape.softcap > 0.0) x = s.shape.softcap * std::tanh(x / s.shape.softcap);
-    p[static_cast<std::size_t>(j)] = std::exp(x);
-    sum += p[static_cast<std::size_t>(j)];
+    p[j] = std::exp(x);
+    sum += p[j];
   }
   for (double& value : p) value /= sum;
   return p;
@@ -184,7 +184,7 @@ TEST_CASE("stored outputs are the attention of the stored rows") {
               z += p[j] * s.values(static_cast<Index>(j), c);
               size += p[j] * std::abs(s.values(static_cast<Index>(j), c));
             }
-            worst = std::max(worst, std::abs(z - out[static_cast<std::size_t>(r * 16 + c)]) / size);
+            worst = std::max(worst, std::abs(z - out[r * 16 + c]) / size);
           }
         }
         CHECK(worst < 1e-12);
@@ -204,12 +204,11 @@ TEST_CASE("focused queries attend to the first cluster, whose values alone are l
   const Stream& stream = data->stream;
   const Index d = stream.shape.d;
   Index members = 0;
-  std::vector<bool> first(static_cast<std::size_t>(stream.shape.tokens));
+  std::vector<bool> first(stream.shape.tokens);
   for (Index j = 0; j < stream.shape.tokens; ++j) {
     // Token 0 opens the first cluster.
-    first[static_cast<std::size_t>(j)] =
-        distance(stream.keys.row(0), stream.keys.row(j), d) <= options.delta;
-    members += first[static_cast<std::size_t>(j)] ? 1 : 0;
+    first[j] = distance(stream.keys.row(0), stream.keys.row(j), d) <= options.delta;
+    members += first[j] ? 1 : 0;
   }
   CHECK(members > 1);
   CHECK(members < stream.shape.tokens / 2);
@@ -221,14 +220,14 @@ TEST_CASE("focused queries attend to the first cluster, whose values alone are l
       for (Index c = 0; c < d; ++c) dot += stream.query(0, row)[c] * stream.keys.row(j)[c];
       const double e = std::exp(stream.shape.scale * dot);
       all += e;
-      if (first[static_cast<std::size_t>(j)]) inside += e;
+      if (first[j]) inside += e;
     }
     CHECK(inside > 0.8 * all);
   }
   const Index dv = stream.shape.dv;
   for (Index j = 0; j < stream.shape.tokens; ++j) {
     const double length = norm(stream.values.row(j), dv) / std::sqrt(static_cast<double>(dv));
-    if (first[static_cast<std::size_t>(j)]) {
+    if (first[j]) {
       CHECK(std::abs(length - 1.0) < 0.15);
     } else {
       CHECK(length < 0.15);
@@ -264,15 +263,14 @@ TEST_CASE("clusterable keys are: m clusters, no diameter above delta, all else f
       for (Index j = 0; j < 200; ++j) {
         for (Index i = 0; i < j; ++i) {
           const bool near = distance(keys.row(i), keys.row(j), d) <= delta;
-          if (near && label[static_cast<std::size_t>(j)] < 0) {
-            label[static_cast<std::size_t>(j)] = label[static_cast<std::size_t>(i)];
+          if (near && label[j] < 0) {
+            label[j] = label[i];
           }
         }
-        if (label[static_cast<std::size_t>(j)] < 0) label[static_cast<std::size_t>(j)] = count++;
+        if (label[j] < 0) label[j] = count++;
         for (Index i = 0; i < j; ++i) {
           const bool near = distance(keys.row(i), keys.row(j), d) <= delta;
-          cliques = cliques && near == (label[static_cast<std::size_t>(i)] ==
-                                        label[static_cast<std::size_t>(j)]);
+          cliques = cliques && near == (label[i] == label[j]);
         }
       }
       CHECK(cliques);

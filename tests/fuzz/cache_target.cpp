@@ -16,10 +16,10 @@ using fuzz::promise;
 namespace {
 
 void check_rows(const KeptHead& head, const KeptRows& kept) {
-  const auto count = static_cast<Index>(kept.rows.size());
+  const auto count = std::ssize(kept.rows);
   promise(count == head.rows, "another number of rows than the structure says");
-  promise(static_cast<Index>(kept.keys.size()) == count * head.d, "keys of another size");
-  promise(static_cast<Index>(kept.values.size()) == count * head.dv, "values of another size");
+  promise(std::ssize(kept.keys) == count * head.d, "keys of another size");
+  promise(std::ssize(kept.values) == count * head.dv, "values of another size");
   for (const double x : kept.keys) promise(std::isfinite(x), "a key that is not finite");
   for (const double x : kept.values) promise(std::isfinite(x), "a value that is not finite");
   for (const KeptRow& row : kept.rows) {

@@ -38,8 +38,7 @@ TEST_CASE("many rows: only floor(m n / 128) are sampled") {
   // Points on a line at 0, except the sampled rows, which are at their sample number.
   constexpr Index kRows = 300;
   std::vector<double> x(kRows, 1e6);
-  for (Index m = 0; m < 128; ++m)
-    x[static_cast<std::size_t>(m * kRows / 128)] = static_cast<double>(m);
+  for (Index m = 0; m < 128; ++m) x[m * kRows / 128] = static_cast<double>(m);
   const ConstMatrix points(x.data(), kRows, 1);
   CHECK(distance_quantile(points, 0.0) == 1.0);
   CHECK(distance_quantile(points, 1.0) == 127.0);

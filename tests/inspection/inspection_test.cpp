@@ -192,14 +192,13 @@ TEST_CASE("stable rank, spectral and Frobenius norm of a matrix with known singu
   for (Index s = 0; s < kCols; ++s) {
     std::vector<double> left(kRows, 0.0);
     std::vector<double> right(kCols, 0.0);
-    left[static_cast<std::size_t>(s)] = 1.0;
-    right[static_cast<std::size_t>(s)] = 1.0;
+    left[s] = 1.0;
+    right[s] = 1.0;
     reflect(u, left);
     reflect(w, right);
     for (Index i = 0; i < kRows; ++i) {
       for (Index k = 0; k < kCols; ++k) {
-        t.values[static_cast<std::size_t>(i * kCols + k)] +=
-            sigma[s] * left[static_cast<std::size_t>(i)] * right[static_cast<std::size_t>(k)];
+        t.values[i * kCols + k] += sigma[s] * left[i] * right[k];
       }
     }
   }
@@ -237,13 +236,13 @@ TEST_CASE("the m'(delta) curve is that of the token-wise rule, at every prefix")
         nearest = std::min(nearest, naive_distance(t.stream.keys, j, x));
       }
       if (nearest > point.delta) representatives.push_back(j);
-      count_after.push_back(static_cast<Index>(representatives.size()));
+      count_after.push_back(std::ssize(representatives));
     }
     CHECK(point.clusters == count_after.back());
     largest = std::max(largest, point.clusters);
     std::vector<Index> prefixes;
     for (const auto& [prefix, clusters] : point.growth) {
-      CHECK(clusters == count_after[static_cast<std::size_t>(prefix - 1)]);
+      CHECK(clusters == count_after[prefix - 1]);
       prefixes.push_back(prefix);
     }
     CHECK(prefixes == std::vector<Index>{1, 2, 4, 8, 16, 32, 64, 128, 173});
@@ -288,7 +287,7 @@ TEST_CASE("covering radius and centres of keys and values agree with brute force
         }
       }
       radius.push_back(covering);
-      if (static_cast<Index>(centers.size()) == points.rows) break;
+      if (std::ssize(centers) == points.rows) break;
       centers.push_back(farthest);
     }
     REQUIRE(set.centers.size() == 64);
@@ -297,7 +296,7 @@ TEST_CASE("covering radius and centres of keys and values agree with brute force
     for (const auto& [k, covering] : set.covering_radius) {
       CHECK(k > last);
       last = k;
-      CHECK(covering == doctest::Approx(radius[static_cast<std::size_t>(k - 1)]).epsilon(1e-12));
+      CHECK(covering == doctest::Approx(radius[k - 1]).epsilon(1e-12));
     }
     CHECK(last == points.rows);
     CHECK(set.covering_radius.back().second == 0.0);
@@ -317,14 +316,14 @@ void check_attention(const Tensors& t, Index rows) {
   double entropy_of_group = 0.0;
   double largest_of_group = -1e300;
   for (int g = 0; g < heads_per_kv; ++g) {
-    const AttentionSummary& head = got.attention_heads[static_cast<std::size_t>(g)];
+    const AttentionSummary& head = got.attention_heads[g];
     const auto mean = [&](const auto& value) { return mean_over_rows(t.stream, g, rows, value); };
     const double entropy = mean(naive_entropy);
     CHECK(head.entropy_nats == doctest::Approx(entropy).epsilon(1e-12));
     entropy_of_group += entropy / heads_per_kv;
 
     double largest = -1e300;
-    std::vector<double> scores(static_cast<std::size_t>(n), 0.0);
+    std::vector<double> scores(n, 0.0);
     for (Index i = n - rows; i < n; ++i) {
       const NaiveRow row = naive_row(t.stream, g, i);
       largest = std::max(largest, *std::max_element(row.logits.begin(), row.logits.end()));

@@ -173,7 +173,7 @@ TEST_CASE("score sums are sums of softmax rows") {
       const auto sums = cpu_kernels().score_sums(stream, first, last);
       REQUIRE(sums.size() == static_cast<std::size_t>(stream.shape.heads_per_kv));
       for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
-        std::vector<Real> naive(static_cast<std::size_t>(n), 0);
+        std::vector<Real> naive(n, 0);
         double slack = 4e-15;
         for (Index i = first; i < last; ++i) {
           const NaiveRow row = naive_row(stream, g, i);
@@ -182,7 +182,7 @@ TEST_CASE("score sums are sums of softmax rows") {
             naive[static_cast<std::size_t>(row.lo) + j] += row.p[j];
           }
         }
-        const auto& mine = sums[static_cast<std::size_t>(g)];
+        const auto& mine = sums[g];
         REQUIRE(mine.size() == naive.size());
         double worst = 0.0;
         for (std::size_t j = 0; j < naive.size(); ++j) {
@@ -224,14 +224,14 @@ TEST_CASE("value norms are the largest singular value and the Frobenius norm of 
 
 // The norms of all rows, every `step`-th of them against the naive one.
 void check_spectral_norms(const Stream& stream, Index step) {
-  std::vector<Index> rows(static_cast<std::size_t>(stream.shape.tokens));
+  std::vector<Index> rows(stream.shape.tokens);
   std::iota(rows.begin(), rows.end(), Index{0});
   std::vector<double> spectral;
   std::vector<double> frobenius;
   cpu_kernels().value_norms(stream, rows, spectral, frobenius);
   for (Index i = 0; i < stream.shape.tokens; i += step) {
     const double op = naive_spectral_norm(stream.values, stream.shape.first_visible(i), i + 1);
-    CHECK(std::fabs(spectral[static_cast<std::size_t>(i)] - op) <= 1e-10 * op);
+    CHECK(std::fabs(spectral[i] - op) <= 1e-10 * op);
   }
 }
 
@@ -243,7 +243,7 @@ TEST_CASE("spectral norms hold at every row of a long stream, also where the top
     const auto owned = make_stream({.tokens = n, .d = 4, .dv = dv, .window = window});
     // Token 300 on, one direction grows until it overtakes the largest of the others.
     for (Index j = 300; j < n; ++j) {
-      owned->values[static_cast<std::size_t>(j * dv + 7)] += 0.02 * static_cast<double>(j - 300);
+      owned->values[j * dv + 7] += 0.02 * static_cast<double>(j - 300);
     }
     check_spectral_norms(owned->stream, 11);
   }
@@ -264,7 +264,7 @@ TEST_CASE("spectral norms hold at every row where the singular values crowd or c
           const auto owned = make_stream({.tokens = n, .d = 4, .dv = dv, .window = window});
           for (Index j = 0; j < n; ++j) {
             for (Index k = 0; k < dv; ++k) {
-              double& v = owned->values[static_cast<std::size_t>(j * dv + k)];
+              double& v = owned->values[j * dv + k];
               if (orthogonal) v = j % dv == k ? 1.0 : 0.0;
               v *= first * std::pow(growth, static_cast<double>(j));
             }

@@ -144,8 +144,7 @@ TEST_CASE("farthest-first chooses as the token-by-token rule, with its covering 
             nearest = c;
           }
         }
-        CHECK(centers.nearest[static_cast<std::size_t>(j - r.first)] ==
-              static_cast<std::int32_t>(nearest));
+        CHECK(centers.nearest[j - r.first] == static_cast<std::int32_t>(nearest));
       }
     }
   }
@@ -161,7 +160,7 @@ TEST_CASE("farthest-first over many rounds, ties and all, with and without its f
       // Points far from the others leave most distances in doubt.
       for (Index j = 0; j < 700; j += 3) {
         for (Index k = 0; k < spec.d; ++k) {
-          owned->keys[static_cast<std::size_t>(j * spec.d + k)] += away;
+          owned->keys[j * spec.d + k] += away;
         }
       }
       const ConstMatrix points = owned->stream.keys;

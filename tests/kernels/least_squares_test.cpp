@@ -104,13 +104,13 @@ TEST_CASE("least squares of every shape agree with elimination in long double") 
       multiply(x.view(), solution.view(), fitted.view());
       for (Index i = 0; i < t; ++i) {
         for (Index k = 0; k < m; ++k) {
-          const Real wanted = naive[static_cast<std::size_t>(i)][static_cast<std::size_t>(k)];
+          const Real wanted = naive[i][k];
           CHECK(std::abs(solution.view()(i, k) - wanted) < 1e-12);
         }
       }
       for (Index r = 0; r < x.rows; ++r) {
         Real sum = 0;
-        for (Index i = 0; i < t; ++i) sum += x.view()(r, i) * naive[static_cast<std::size_t>(i)][0];
+        for (Index i = 0; i < t; ++i) sum += x.view()(r, i) * naive[i][0];
         CHECK(std::abs(fitted.view()(r, 0) - sum) < 1e-11);
       }
     }

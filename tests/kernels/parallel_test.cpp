@@ -32,9 +32,8 @@ TEST_CASE("every index of nested ranges is visited once") {
     const Threads set(threads);
     std::vector<std::atomic<int>> visits(7 * 11 * 3);
     parallel_for(7, [&](Index a) {
-      parallel_for(11, [&](Index b) {
-        parallel_for(3, [&](Index c) { ++visits[static_cast<std::size_t>((a * 11 + b) * 3 + c)]; });
-      });
+      parallel_for(
+          11, [&](Index b) { parallel_for(3, [&](Index c) { ++visits[(a * 11 + b) * 3 + c]; }); });
     });
     for (const std::atomic<int>& count : visits) CHECK(count == 1);
     parallel_for(0, [](Index) { FAIL("there is none"); });

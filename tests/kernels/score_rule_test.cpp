@@ -19,7 +19,7 @@ Sums dense(const Stream& stream, Index first, Index last, const ScoreRule& rule)
   Sums f(static_cast<std::size_t>(stream.shape.heads_per_kv),
          std::vector<Real>(static_cast<std::size_t>(stream.shape.tokens), 0));
   for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
-    std::vector<Real>& head = f[static_cast<std::size_t>(g)];
+    std::vector<Real>& head = f[g];
     for (Index i = first; i < last; ++i) {
       const Index lo = stream.shape.first_visible(i);
       std::vector<Real> y;
@@ -29,7 +29,7 @@ Sums dense(const Stream& stream, Index first, Index last, const ScoreRule& rule)
       const auto temperature = static_cast<Real>(rule.temperature);
       Real sink = 0;
       if (!stream.sinks.empty()) {
-        sink = stream.sinks[static_cast<std::size_t>(g)] / temperature;
+        sink = stream.sinks[g] / temperature;
         max = sink;
       }
       for (Index j = lo; j < end; ++j) {
@@ -40,7 +40,7 @@ Sums dense(const Stream& stream, Index first, Index last, const ScoreRule& rule)
       for (Real& value : y) sum += value = std::exp(value - max);
       for (Real& score : head) score *= rule.decay;
       for (Index j = lo; j < end; ++j) {
-        head[static_cast<std::size_t>(j)] += rule.gain * y[static_cast<std::size_t>(j - lo)] / sum;
+        head[j] += rule.gain * y[j - lo] / sum;
       }
     }
   }
@@ -138,7 +138,7 @@ TEST_CASE("keys beyond the caches give the bits of the same keys within them") {
   constexpr Index kLong = 6000;
   const auto owned = make_stream({.tokens = kTokens, .d = 6, .dv = 1, .heads_per_kv = 2});
   const auto padded = [](ConstMatrix from) {
-    std::vector<double> out(static_cast<std::size_t>(from.rows * kLong), 0.0);
+    std::vector<double> out(from.rows * kLong, 0.0);
     for (Index i = 0; i < from.rows; ++i) {
       std::copy_n(from.row(i), from.cols, out.begin() + i * kLong);
     }
@@ -165,8 +165,8 @@ TEST_CASE("keys beyond the caches give the bits of the same keys within them") {
 TEST_CASE(
     "where logits overflow, the sums of that query head are NaN and those of others are not") {
   const auto owned = make_stream({.tokens = 120, .d = 4, .dv = 1, .heads_per_kv = 2});
-  for (Index k = 0; k < 4; ++k) owned->queries[1][static_cast<std::size_t>(77 * 4 + k)] = 1e308;
-  owned->keys[static_cast<std::size_t>(60 * 4)] = 1e10;
+  for (Index k = 0; k < 4; ++k) owned->queries[1][77 * 4 + k] = 1e308;
+  owned->keys[60 * 4] = 1e10;
   const auto sums = cpu_kernels().score_sums(owned->stream, 0, 120);
   for (const double f : sums[0]) CHECK(std::isfinite(f));
   for (const double f : sums[1]) CHECK(std::isnan(f));
@@ -199,7 +199,7 @@ TEST_CASE("constant noise is none to rounding; a great temperature is uniform") 
   double harmonic = 0.0;
   for (Index j = 99; j >= 0; --j) {
     harmonic += 1.0 / static_cast<double>(j + 1);
-    CHECK(flat[0][static_cast<std::size_t>(j)] == doctest::Approx(harmonic).epsilon(1e-10));
+    CHECK(flat[0][j] == doctest::Approx(harmonic).epsilon(1e-10));
   }
 }
 

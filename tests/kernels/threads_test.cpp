@@ -62,10 +62,10 @@ TEST_CASE("every kernel gives the same bits on 1, 2 and 4 threads") {
       cpu_kernels().logits(stream, {n - 2, n - 1}, block);
       std::vector<double> visible;
       for (Index line = 0; line < 2 * stream.shape.heads_per_kv; ++line) {
-        const Index row = block.rows[static_cast<std::size_t>(line / stream.shape.heads_per_kv)];
+        const Index row = block.rows[line / stream.shape.heads_per_kv];
         for (Index j = stream.shape.first_visible(row); j <= row; ++j) {
-          visible.push_back(block.logits[static_cast<std::size_t>(line * block.tokens + j)]);
-          visible.push_back(block.exps[static_cast<std::size_t>(line * block.tokens + j)]);
+          visible.push_back(block.logits[line * block.tokens + j]);
+          visible.push_back(block.exps[line * block.tokens + j]);
         }
       }
       return {visible, block.max_logit};

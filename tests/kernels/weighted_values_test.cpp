@@ -20,9 +20,9 @@ struct Asked {
 
 std::vector<Asked> questions(Index tokens, Index count) {
   const CounterRng random(3, 0, "test/weighted values");
-  std::vector<Asked> out(static_cast<std::size_t>(count));
+  std::vector<Asked> out(count);
   for (Index q = 0; q < count; ++q) {
-    Asked& asked = out[static_cast<std::size_t>(q)];
+    Asked& asked = out[q];
     for (Index j = 0; j < tokens; ++j) {  // three questions about all, three about some, ..
       const double u = random.uniform(static_cast<std::uint32_t>(j), static_cast<std::uint32_t>(q));
       if (q / 3 % 2 == 1 && u < 1.0 / 3) continue;

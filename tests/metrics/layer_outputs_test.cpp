@@ -29,7 +29,7 @@ struct MadeLayer {
     std::mt19937_64 random(seed);
     std::normal_distribution<double> normal;
     const auto numbers = [&](Index count) {
-      std::vector<double> out(static_cast<std::size_t>(count));
+      std::vector<double> out(count);
       for (double& x : out) x = normal(random);
       return out;
     };
@@ -55,8 +55,8 @@ struct MadeLayer {
       for (const std::size_t s : chosen) {
         of_settings.push_back(of_head(errors[s][kv], head % group));
       }
-      out.add_head(head, {weights[static_cast<std::size_t>(head)].data(), dv, hidden},
-                   of_head(exact[kv], head % group), of_settings);
+      out.add_head(head, {weights[head].data(), dv, hidden}, of_head(exact[kv], head % group),
+                   of_settings);
     }
     return out;
   }
@@ -69,21 +69,19 @@ struct MadeLayer {
   NaiveLayer naive(std::size_t setting, Index shift = 0) const {
     const auto number = [this](const std::vector<std::vector<double>>& by_head, Index head,
                                Index row, Index k) {
-      return by_head[static_cast<std::size_t>(head / group)]
-                    [static_cast<std::size_t>((row * group + head % group) * dv + k)];
+      return by_head[head / group][(row * group + head % group) * dv + k];
     };
-    return {
-        kv_heads * group,
-        rows,
-        dv,
-        hidden,
-        [=, this](Index h, Index r, Index k) { return number(exact, h, r, k); },
-        [=, this](Index h, Index r, Index k) { return number(errors[setting], h, r, k); },
-        [=, this](Index h, Index k, Index c) {
-          const Index other = (h + shift) % (kv_heads * group);
-          return weights[static_cast<std::size_t>(other)][static_cast<std::size_t>(k * hidden + c)];
-        },
-        [this](Index r) { return residual[static_cast<std::size_t>(r)]; }};
+    return {kv_heads * group,
+            rows,
+            dv,
+            hidden,
+            [=, this](Index h, Index r, Index k) { return number(exact, h, r, k); },
+            [=, this](Index h, Index r, Index k) { return number(errors[setting], h, r, k); },
+            [=, this](Index h, Index k, Index c) {
+              const Index other = (h + shift) % (kv_heads * group);
+              return weights[other][k * hidden + c];
+            },
+            [this](Index r) { return residual[r]; }};
   }
 };
 

@@ -58,15 +58,15 @@ Naive naive_evidence(const Stream& stream, const Evidence& evidence,
       Real part = 0;
       for (const SketchRow& each : sketch.rows()) {
         if (each.token < 0 || (each.head >= 0 && each.head != g)) continue;
-        const Real x = exact.x[static_cast<std::size_t>(each.token - exact.lo)];
+        const Real x = exact.x[each.token - exact.lo];
         all += each.w_den * std::exp(x - exact.max);
         if (!is_in(evidence, each.token)) continue;
         part += each.w_den * std::exp(x - exact.max);
         if (each.keeps_value) held.insert(each.token);
       }
-      for (Index j = exact.lo; j < exact.lo + static_cast<Index>(exact.p.size()); ++j) {
+      for (Index j = exact.lo; j < exact.lo + std::ssize(exact.p); ++j) {
         if (is_in(evidence, j)) {
-          sums.exact += static_cast<double>(exact.p[static_cast<std::size_t>(j - exact.lo)]);
+          sums.exact += static_cast<double>(exact.p[j - exact.lo]);
         }
       }
       sums.held += static_cast<double>(held.size()) / static_cast<double>(evidence.tokens());

@@ -51,14 +51,11 @@ void check_outputs(const Stream& stream) {
   const std::vector<Index> rows = {22, 25, 39};
   for (Index r = 0; r < 3; ++r) {
     for (Index g = 0; g < 3; ++g) {
-      const NaiveRow naive =
-          naive_row(stream, static_cast<int>(g), rows[static_cast<std::size_t>(r)]);
+      const NaiveRow naive = naive_row(stream, static_cast<int>(g), rows[r]);
       for (Index k = 0; k < 5; ++k) {
         const auto i = static_cast<std::size_t>((r * 3 + g) * 5 + k);
-        CHECK(exact[i] == doctest::Approx(static_cast<double>(naive.a[static_cast<std::size_t>(k)]))
-                              .epsilon(1e-12));
-        CHECK(results[0].outputs->errors[i] ==
-              watch.answers.at({r, g})[static_cast<std::size_t>(k)] - exact[i]);
+        CHECK(exact[i] == doctest::Approx(static_cast<double>(naive.a[k])).epsilon(1e-12));
+        CHECK(results[0].outputs->errors[i] == watch.answers.at({r, g})[k] - exact[i]);
       }
     }
   }
@@ -93,15 +90,14 @@ TEST_CASE("where every row sees every token, outputs are those of all tokens") {
   double largest = 0.0;
   for (Index r = 0; r < 3; ++r) {
     for (Index g = 0; g < 2; ++g) {
-      const NaiveRow naive =
-          naive_row(owned->stream, static_cast<int>(g), setting.rows[static_cast<std::size_t>(r)]);
+      const NaiveRow naive = naive_row(owned->stream, static_cast<int>(g), setting.rows[r]);
       CHECK(naive.p.size() == 30);
       for (Index k = 0; k < 5; ++k) {
         const auto i = static_cast<std::size_t>((r * 2 + g) * 5 + k);
-        const auto a = static_cast<double>(naive.a[static_cast<std::size_t>(k)]);
+        const auto a = static_cast<double>(naive.a[k]);
         CHECK((*result.outputs->exact)[i] == doctest::Approx(a).epsilon(1e-12));
         CHECK(result.outputs->errors[i] ==
-              watch.answers.at({r, g})[static_cast<std::size_t>(k)] - (*result.outputs->exact)[i]);
+              watch.answers.at({r, g})[k] - (*result.outputs->exact)[i]);
         largest = std::max(largest, std::fabs(result.outputs->errors[i]));
       }
     }

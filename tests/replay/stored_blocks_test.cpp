@@ -197,21 +197,20 @@ TEST_CASE("evidence of a stored cache weighs what decoded keys weigh, and asks w
       for (int g = 0; g < 2; ++g) {
         const NaiveRow exact = naive_row(stream, g, row);
         for (Index j = 0; j <= row; ++j) {
-          if (is_evidence(j))
-            exact_mass += static_cast<double>(exact.p[static_cast<std::size_t>(j)]);
+          if (is_evidence(j)) exact_mass += static_cast<double>(exact.p[j]);
         }
         std::map<bool, double> decoded;  // sums over the evidence, and over the rest
         std::map<bool, double> came;
         Index count = 0;
         for (std::size_t i = 0; i < held.size(); ++i) {
           const Index j = held[i];
-          const auto written = static_cast<Index>(held.size()) - (is_late ? kResidual : 0);
+          const auto written = std::ssize(held) - (is_late ? kResidual : 0);
           const auto key = read_back(stream, j, static_cast<Index>(i) < written, kStep);
           const double* q = stream.query(g, row);
           double dot = 0.0;
           double dot_as_it_came = 0.0;
           for (Index k = 0; k < stream.shape.d; ++k) {
-            dot += q[k] * key[static_cast<std::size_t>(k)];
+            dot += q[k] * key[k];
             dot_as_it_came += q[k] * stream.keys(j, k);
           }
           decoded[is_evidence(j)] += std::exp(stream.shape.scale * dot);

@@ -38,16 +38,15 @@ class NaiveTensor {
     if (of_prompt_ < 0) {
       of_prompt_ = std::count_if(held.begin(), held.end(), [&](Index j) { return j < prompt_; });
     }
-    const Index written = codec_->written(static_cast<Index>(held.size()), of_prompt_);
+    const Index written = codec_->written(std::ssize(held), of_prompt_);
     for (Index first = 0; first + codec_->group() <= written; first += codec_->group()) {
       std::vector<Vector> block;
       for (Index i = 0; i < codec_->group(); ++i) {
-        block.push_back(vector_of(original_, held[static_cast<std::size_t>(first + i)]));
+        block.push_back(vector_of(original_, held[first + i]));
       }
       const std::vector<Vector> decoded = round_trip(block);
       for (Index i = 0; i < codec_->group(); ++i) {
-        decoded_.emplace(held[static_cast<std::size_t>(first + i)],
-                         decoded[static_cast<std::size_t>(i)]);
+        decoded_.emplace(held[first + i], decoded[i]);
       }
     }
   }
@@ -66,8 +65,8 @@ class NaiveTensor {
     const Index width = original_.cols;
     Vector flat;
     for (const Vector& each : block) flat.insert(flat.end(), each.begin(), each.end());
-    std::vector<std::byte> code(static_cast<std::size_t>(codec_->bytes()));
-    const auto rows = static_cast<Index>(block.size());
+    std::vector<std::byte> code(codec_->bytes());
+    const auto rows = std::ssize(block);
     codec_->encode({flat.data(), rows, width}, code.data());
     codec_->decode(code.data(), {flat.data(), rows, width});
     std::vector<Vector> out;
@@ -91,7 +90,7 @@ double logit(const Stream& stream, int g, Index row, const Vector& key, Index j)
   if (shape.softcap > 0.0) x = shape.softcap * std::tanh(x / shape.softcap);
   if (stream.alibi_slopes.empty()) return x;
   REQUIRE(j >= 0);
-  return x - stream.alibi_slopes[static_cast<std::size_t>(g)] * static_cast<double>(row - j);
+  return x - stream.alibi_slopes[g] * static_cast<double>(row - j);
 }
 
 // Works out each answer of a cell while it is replayed.
@@ -172,7 +171,7 @@ class Oracle final : public ReplayWatch {
   };
 
   static const Vector& own(const std::vector<Vector>& vectors, std::int32_t index) {
-    return vectors[static_cast<std::size_t>(index)];
+    return vectors[index];
   }
   Vector key_of(const Sketch& sketch, const SketchRow& row) const {
     return row.own_key < 0 ? keys_.read(row.token)
@@ -225,7 +224,7 @@ class Oracle final : public ReplayWatch {
     }
     for (auto& [j, probability] : p) probability /= normalizer;
     Expected expected;
-    expected.answer.assign(static_cast<std::size_t>(shape.dv), 0.0);
+    expected.answer.assign(shape.dv, 0.0);
     double denominator = sink;
     std::map<Index, double> difference;  // x~ - x of the tokens that are read
     std::map<Index, double> weight;      // w_den e^x~

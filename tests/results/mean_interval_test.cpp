@@ -24,12 +24,11 @@ std::vector<UnitNesting> nested(int texts, int layers, int heads) {
 std::vector<double> draw_units(const IndependentGroups& groups, double correlation,
                                std::mt19937_64& random) {
   std::normal_distribution<double> normal;
-  std::vector<double> shared(static_cast<std::size_t>(groups.count));
+  std::vector<double> shared(groups.count);
   for (double& value : shared) value = std::sqrt(correlation) * normal(random);
   std::vector<double> values;
   for (const Index group : groups.group_of) {
-    values.push_back(shared[static_cast<std::size_t>(group)] +
-                     std::sqrt(1.0 - correlation) * normal(random));
+    values.push_back(shared[group] + std::sqrt(1.0 - correlation) * normal(random));
   }
   return values;
 }

@@ -62,7 +62,7 @@ TEST_CASE("units are averaged over seeds first; the deviation is over seeds of t
       for (int head = 0; head < heads; ++head, ++units) {
         for (int seed = 0; seed < seeds; ++seed) {
           mean += value(layer, head, seed) / seeds;
-          seed_means[static_cast<std::size_t>(seed)] += value(layer, head, seed);
+          seed_means[seed] += value(layer, head, seed);
         }
       }
     }
@@ -349,7 +349,7 @@ TEST_CASE("twenty thousand seeds are summarised as few are") {
       const double error = value(layer, 0, seed % 997);
       summary.add(made_record(layer, 0, seed, error));
       if (layer == 3) of_seed.push_back(error);
-      if (layer == 1) of_seed[static_cast<std::size_t>(seed)] += error;
+      if (layer == 1) of_seed[seed] += error;
     }
   }
   double mean = 0.0;

@@ -76,15 +76,12 @@ NaiveLayerReport naive_of(const LayerRun& run, const PlannedLayerRecord& record)
   };
   const auto kv = [=](Index h) { return static_cast<std::size_t>(h / heads_per_kv); };
   return naive_layer_report(
-      {4, static_cast<Index>(group.rows.size()), dv, group.hidden,
+      {4, std::ssize(group.rows), dv, group.hidden,
        [&](Index h, Index r, Index k) { return (*outputs[kv(h)].exact)[place(h, r, k)]; },
        [&](Index h, Index r, Index k) { return outputs[kv(h)].errors[place(h, r, k)]; },
-       [&](Index h, Index k, Index c) {
-         return weights[static_cast<std::size_t>(h)]
-                       [static_cast<std::size_t>(k * group.hidden + c)];
-       },
+       [&](Index h, Index k, Index c) { return weights[h][k * group.hidden + c]; },
        [&](Index r) -> std::optional<double> {
-         return norms.at(static_cast<std::size_t>(group.rows[static_cast<std::size_t>(r)] - 32));
+         return norms.at(static_cast<std::size_t>(group.rows[r] - 32));
        }});
 }
 

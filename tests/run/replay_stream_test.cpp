@@ -101,9 +101,8 @@ TEST_CASE("outputs are the exact ones where nothing is left out") {
   for (Index g = 0; g < 2; ++g) {
     for (Index r = 0; r < 4; ++r) {
       for (Index j = 0; j < 8; ++j) {
-        CHECK(got.outputs[static_cast<std::size_t>((g * 4 + r) * 8 + j)] ==
-              doctest::Approx(exact.outputs[static_cast<std::size_t>((r * 2 + g) * 8 + j)])
-                  .epsilon(1e-12));
+        CHECK(got.outputs[(g * 4 + r) * 8 + j] ==
+              doctest::Approx(exact.outputs[(r * 2 + g) * 8 + j]).epsilon(1e-12));
       }
     }
   }

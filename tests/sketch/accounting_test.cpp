@@ -34,7 +34,7 @@ Index recount_distinct(const Sketch& sketch) {
   for (const SketchRow& row : sketch.rows()) {
     if (row.token >= 0) tokens.insert(row.token);
   }
-  return static_cast<Index>(tokens.size());
+  return std::ssize(tokens);
 }
 
 TEST_CASE("holdings equal a recount after every change") {

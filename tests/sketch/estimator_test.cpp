@@ -23,7 +23,7 @@ Asked ask(const Stream& stream, int g, Index row, const Sketch& sketch) {
   Asked out;
   out.exact = naive_row(stream, g, row);
   out.naive = naive_answer(stream, g, row, sketch);
-  std::vector<double> x(static_cast<std::size_t>(row + 1), std::nan(""));
+  std::vector<double> x(row + 1, std::nan(""));
   std::vector<double> e(x);
   for (std::size_t j = 0; j < out.exact.x.size(); ++j) {
     const std::size_t at = static_cast<std::size_t>(out.exact.lo) + j;

@@ -53,7 +53,7 @@ TEST_CASE("sums run over the tokens of the sketch that the row sees, others coun
     TokenSums expected;
     for (const Row& row : rows) {
       if (row.token < first || row.token >= last) continue;
-      const double x = e[static_cast<std::size_t>(row.token)];
+      const double x = e[row.token];
       expected.num += row.w_num * x;
       expected.den += row.w_den * x;
       expected.log += row.w_den > 0 ? row.w_den * std::log(row.w_den) * x : 0.0;
@@ -62,7 +62,7 @@ TEST_CASE("sums run over the tokens of the sketch that the row sees, others coun
     // The numbers outside are never read.
     std::vector<double> seen = e;
     for (Index j = 0; j < kTokens; ++j) {
-      if (j < first || j >= last) seen[static_cast<std::size_t>(j)] = std::nan("");
+      if (j < first || j >= last) seen[j] = std::nan("");
     }
     const TokenSums sums = softmax_sums(weights, {seen.data(), first, last, 0.0});
     CHECK(sums.num == expected.num);

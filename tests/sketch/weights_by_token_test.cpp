@@ -92,8 +92,8 @@ class FollowingList {
     }
     ++updates_;
     const WeightsByToken::Common common = weights.update(list_);
-    REQUIRE(common.dropped + common.same <= static_cast<Index>(before.size()));
-    REQUIRE(common.same <= static_cast<Index>(list_.size()));
+    REQUIRE(common.dropped + common.same <= std::ssize(before));
+    REQUIRE(common.same <= std::ssize(list_));
     CHECK(std::equal(list_.begin(), list_.begin() + common.same, before.begin() + common.dropped));
   }
   const std::vector<WeightEntry>& list() const { return list_; }

@@ -27,8 +27,7 @@ Given merging(const char* draw) {
 double value_at(const Stream& stream, const char* draw, Index place, std::uint32_t seed) {
   const Sketch sketch = sketches_of("cam", stream, kPrompt, merging(draw), seed).front();
   const SketchRow& row = sketch[place];
-  return row.own_value < 0 ? stream.values(row.token, 0)
-                           : sketch.own_values[static_cast<std::size_t>(row.own_value)][0];
+  return row.own_value < 0 ? stream.values(row.token, 0) : sketch.own_values[row.own_value][0];
 }
 
 // The p-value of the mean of bernoulli's values over seeds, against `expected`.

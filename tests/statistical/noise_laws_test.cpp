@@ -54,7 +54,7 @@ NoiseP noise_p(const Draws& draws, const std::function<double(double)>& distribu
     squares.push_back((x.back() - kMean) * (x.back() - kMean));
     if (m > 0) products.push_back((x.back() - kMean) * (x[x.size() - 2] - kMean));
     const int bin = static_cast<int>(distribution(x.back()) * kBins);
-    ++bins[static_cast<std::size_t>(std::min(kBins - 1, bin))];
+    ++bins[std::min(kBins - 1, bin)];
   }
   return {normal_two_sided(mean_z(x, kMean)), normal_two_sided(mean_z(squares, kVariance)),
           goodness_of_fit(bins, std::vector<double>(kBins, 1.0 / kBins)),

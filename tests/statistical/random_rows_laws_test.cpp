@@ -31,7 +31,7 @@ double first_pivot_p(const Stream& stream, double power, std::int64_t runs) {
   for (std::int64_t run = 0; run < runs; ++run) {
     Stepper stepper(stream, 20, algorithm, params, first_seed() + static_cast<std::uint32_t>(run));
     stepper.next();
-    ++counts[static_cast<std::size_t>(stepper.sketch()[0].token)];
+    ++counts[stepper.sketch()[0].token];
   }
   std::vector<double> law;
   double total = 0.0;
@@ -76,12 +76,11 @@ Sums sums(const Stream& stream, Index tokens, const char* draw, Index features, 
     Real num = 0;
     for (const SketchRow& row : sketch.rows()) {
       if (!row.feature) continue;
-      const Real x = naive_feature_logit(stream, 0, tokens,
-                                         sketch.own_keys[static_cast<std::size_t>(row.own_key)]) +
+      const Real x = naive_feature_logit(stream, 0, tokens, sketch.own_keys[row.own_key]) +
                      static_cast<Real>(sketch.feature_shift + lost);
       den += static_cast<Real>(row.w_den) * std::exp(x);
       num += static_cast<Real>(row.w_num) * std::exp(x) *
-             static_cast<Real>(sketch.own_values[static_cast<std::size_t>(row.own_value)][0]);
+             static_cast<Real>(sketch.own_values[row.own_value][0]);
     }
     out.denominator.push_back(static_cast<double>(den / exact));
     out.numerator.push_back(static_cast<double>(num / exact_numerator));
@@ -141,8 +140,7 @@ TEST_CASE("performer: both sums are unbiased, and one kernel value has the textb
 TEST_CASE("performer's sums turn red without -scale |k|^2 / 2 and with four features too few") {
   const auto owned = small_stream();
   double square = 0.0;
-  for (Index k = 0; k < 4; ++k)
-    square += owned->keys[static_cast<std::size_t>(k)] * owned->keys[static_cast<std::size_t>(k)];
+  for (Index k = 0; k < 4; ++k) square += owned->keys[k] * owned->keys[k];
   const double lost = 0.5 * owned->stream.shape.scale * square;
   CHECK(mean_p(sums(owned->stream, 1, "iid", 64, lost, kRuns).denominator, 1.0) < alarm_level());
   CHECK(mean_p(sums(owned->stream, 10, "iid", 64, std::log(64.0 / 60.0), kRuns).denominator, 1.0) <

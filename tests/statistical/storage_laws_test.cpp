@@ -48,10 +48,10 @@ Stream stream_of_width(Index d) {
 }
 
 Vector back(const Codec& codec, const Vector& x) {
-  std::vector<std::byte> code(static_cast<std::size_t>(codec.bytes()));
-  codec.encode({x.data(), 1, static_cast<Index>(x.size())}, code.data());
+  std::vector<std::byte> code(codec.bytes());
+  codec.encode({x.data(), 1, std::ssize(x)}, code.data());
   Vector out(x.size());
-  codec.decode(code.data(), {out.data(), 1, static_cast<Index>(x.size())});
+  codec.decode(code.data(), {out.data(), 1, std::ssize(x)});
   return out;
 }
 
@@ -121,7 +121,7 @@ Vector squared_errors(const char* book, std::int64_t bits, Index d, std::int64_t
 // <q, k^> by seed.
 Vector products(const char* id, const Given& given, const Vector& key, const Vector& query,
                 std::int64_t runs) {
-  const Stream stream = stream_of_width(static_cast<Index>(key.size()));
+  const Stream stream = stream_of_width(std::ssize(key));
   Vector out;
   for (std::int64_t run = 0; run < runs; ++run) {
     const auto codec = made(id, given, stream, first_seed() + static_cast<std::uint32_t>(run));
@@ -154,7 +154,7 @@ std::vector<std::int64_t> angle_counts(int level, std::int64_t blocks) {
   const CounterRng draw(first_seed(), 1, "test/angles");
   for (std::int64_t block = 0; block < blocks; ++block) {
     const Vector x = normal_vector(draw, 16, static_cast<std::uint32_t>(block));
-    std::vector<std::byte> code(static_cast<std::size_t>(codec->bytes()));
+    std::vector<std::byte> code(codec->bytes());
     codec->encode({x.data(), 1, 16}, code.data());
     BitReader in(code.data());
     in.get(16);
@@ -252,7 +252,7 @@ TEST_CASE("polarquant's angles of normal vectors follow their laws") {
                                       {0.426249693, 0.674384998, 0.896411329, 1.144546634},
                                       {0.524214091, 0.705909406, 0.864886921, 1.046582236}};
   for (int level = 2; level <= 4; ++level) {
-    const Vector& of_level = points[static_cast<std::size_t>(level - 2)];
+    const Vector& of_level = points[level - 2];
     const int power = (1 << (level - 1)) - 1;
     alarm.check(goodness_of_fit(angle_counts(level, blocks), angle_law(power, of_level)));
     // As if the angles were a level lower's.

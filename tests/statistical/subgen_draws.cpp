@@ -39,8 +39,8 @@ SubgenDraws library_draws(const SubgenCase& c, const std::string& sampling) {
     for (const WeightedToken& slot : parts.slots) out.slots.push_back(slot.token);
     out.samples.resize(state->clusters.clusters.size());
     for (const WeightedToken& sample : parts.samples) {
-      const Index cluster = state->clusters.assignment[static_cast<std::size_t>(sample.token)];
-      out.samples[static_cast<std::size_t>(cluster)].push_back(sample.token);
+      const Index cluster = state->clusters.assignment[sample.token];
+      out.samples[cluster].push_back(sample.token);
     }
     return out;
   };

@@ -40,7 +40,7 @@ Moments exact_moments(const SubgenCase& c) {
   Real frobenius = 0;
   Real numerator_squares = 0;
   for (Index j = 0; j < n; ++j) {
-    squares += e[static_cast<std::size_t>(j)] * e[static_cast<std::size_t>(j)];
+    squares += e[j] * e[j];
     frobenius += squared_norm(stream.values, j);
   }
   for (std::size_t k = 0; k < row.a.size(); ++k) {
@@ -55,10 +55,10 @@ Moments exact_moments(const SubgenCase& c) {
   for (const auto& cluster : naive_clusters(stream, n, c.delta).clusters) {
     const Real size = static_cast<Real>(cluster.count);
     Real mean = 0;
-    for (const Index j : cluster.members) mean += e[static_cast<std::size_t>(j)] / size;
+    for (const Index j : cluster.members) mean += e[j] / size;
     Real spread = 0;
     for (const Index j : cluster.members) {
-      const Real off = e[static_cast<std::size_t>(j)] - mean;
+      const Real off = e[j] - mean;
       spread += off * off / size;
     }
     variance += size * size * spread / static_cast<Real>(c.t);
@@ -136,9 +136,9 @@ std::unique_ptr<OwnedStream> identity_stream() {
   for (Index j = 0; j < 60; ++j) {
     const double trend = static_cast<double>(j) / 60.0;
     for (Index k = 0; k < 4; ++k) {
-      owned->keys[static_cast<std::size_t>(j * 4 + k)] += 3.0 * trend * query[k] / norm;
+      owned->keys[j * 4 + k] += 3.0 * trend * query[k] / norm;
     }
-    for (Index k = 0; k < 5; ++k) owned->values[static_cast<std::size_t>(j * 5 + k)] += trend;
+    for (Index k = 0; k < 5; ++k) owned->values[j * 5 + k] += trend;
   }
   return owned;
 }

@@ -34,7 +34,7 @@ PValues slots_p(const Stream& stream, const SubgenDraws& draws, std::int64_t run
   std::int64_t coincidences = 0;
   for (std::int64_t run = 0; run < runs; ++run) {
     const SubgenDraw draw = draws(first_seed() + static_cast<std::uint32_t>(run));
-    for (const Index token : draw.slots) ++counts[static_cast<std::size_t>(token)];
+    for (const Index token : draw.slots) ++counts[token];
     coincidences += draw.slots[0] == draw.slots[1] ? 1 : 0;
   }
   double meeting = 0.0;
@@ -53,16 +53,16 @@ std::vector<PValues> samples_p(const Stream& stream, double delta, const SubgenD
   for (std::int64_t run = 0; run < runs; ++run) {
     const SubgenDraw draw = draws(first_seed() + static_cast<std::uint32_t>(run));
     for (std::size_t c = 0; c < m; ++c) {
-      for (const Index token : draw.samples[c]) ++counts[c][static_cast<std::size_t>(token)];
+      for (const Index token : draw.samples[c]) ++counts[c][token];
       coincidences[c] += draw.samples[c][0] == draw.samples[c][1] ? 1 : 0;
     }
   }
   std::vector<PValues> out;
   for (std::size_t c = 0; c < m; ++c) {
     const double size = static_cast<double>(clusters.clusters[c].count);
-    std::vector<double> law(static_cast<std::size_t>(stream.shape.tokens), 0.0);
+    std::vector<double> law(stream.shape.tokens, 0.0);
     for (const Index member : clusters.clusters[c].members) {
-      law[static_cast<std::size_t>(member)] = 1.0 / size;
+      law[member] = 1.0 / size;
     }
     if (size < 2) continue;
     out.push_back(

@@ -40,7 +40,7 @@ std::vector<std::vector<double>> weights(const Stream& stream, const Given& para
     std::vector<double>& w = out.emplace_back(static_cast<std::size_t>(kMiddle), 0.0);
     for (const SketchRow& row : stepper.sketch().rows()) {
       if (row.token >= kSinks && row.token < kPrompt) {
-        w[static_cast<std::size_t>(row.token - kSinks)] = row.w_num;
+        w[row.token - kSinks] = row.w_num;
       }
     }
   }
@@ -50,7 +50,7 @@ std::vector<std::vector<double>> weights(const Stream& stream, const Given& para
 // Inclusion counts of samples of h = f M: sum (O - R f)^2 / (R f (1 - f)) (M - 1) / M is
 // chi-square with M - 1 degrees of freedom.
 double inclusion_p(const std::vector<std::vector<double>>& runs) {
-  std::vector<double> counts(static_cast<std::size_t>(kMiddle), 0.0);
+  std::vector<double> counts(kMiddle, 0.0);
   double kept = 0.0;
   for (const auto& w : runs) {
     for (std::size_t j = 0; j < w.size(); ++j) {
@@ -135,7 +135,7 @@ TEST_CASE("I22: with replacement, counts are multinomial") {
   const auto runs =
       weights(owned->stream, {{"T", Value{std::int64_t{1}}}, {"replacement", Value{true}}},
               seed_count(kRuns));
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(kMiddle), 0);
+  std::vector<std::int64_t> counts(kMiddle, 0);
   std::int64_t repeats = 0;
   for (const auto& w : runs) {
     for (std::size_t j = 0; j < w.size(); ++j) {
@@ -217,15 +217,14 @@ TEST_CASE("the random first centre of kcenter is any token of the middle alike")
     const Params p = params_for(algorithm, given({{"budget", Value{std::int64_t{kSinks + 1}}},
                                                   {"recent", Value{std::int64_t{0}}},
                                                   {"first", Value{std::string(first)}}}));
-    std::vector<std::int64_t> counts(static_cast<std::size_t>(kMiddle), 0);
+    std::vector<std::int64_t> counts(kMiddle, 0);
     for (std::int64_t run = 0; run < runs; ++run) {
       Stepper stepper(owned->stream, kPrompt, algorithm, p,
                       first_seed() + static_cast<std::uint32_t>(run));
       stepper.next();
       const std::vector<Index> kept = kept_tokens(stepper.sketch());
-      REQUIRE(static_cast<Index>(kept.size()) ==
-              kSinks + 2);  // sinks, the centre, the decode token
-      ++counts[static_cast<std::size_t>(kept[kSinks] - kSinks)];
+      REQUIRE(std::ssize(kept) == kSinks + 2);  // sinks, the centre, the decode token
+      ++counts[kept[kSinks] - kSinks];
     }
     return goodness_of_fit(counts, std::vector<double>(static_cast<std::size_t>(kMiddle),
                                                        1.0 / static_cast<double>(kMiddle)));

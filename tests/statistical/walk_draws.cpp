@@ -29,9 +29,9 @@ WalkDraws library_walks(const WalkCase& c) {
     stepper.next();
     const BalanceRows rows = balance_rows(stepper.sketch());
     WalkDraw out;
-    out.signs.assign(static_cast<std::size_t>(prompt), -1);
+    out.signs.assign(prompt, -1);
     for (const BalanceRow& row : c.numerator ? rows.numerator : rows.denominator) {
-      out.signs[static_cast<std::size_t>(row.token)] = 1;
+      out.signs[row.token] = 1;
     }
     out.fail = stepper.algorithm().counters().clamped;
     return out;
@@ -55,7 +55,7 @@ WalkDraws naive_walks(const WalkCase& c, WalkBug bug) {
     std::vector<double> coins;
     for (Index j = 0; j < count; ++j) coins.push_back(uniform(rng));
     const NaiveWalk walk = naive_walk(
-        count, [&](Index i, Index j) { return (*gram)[static_cast<std::size_t>(j * count + i)]; },
+        count, [&](Index i, Index j) { return (*gram)[j * count + i]; },
         1 / (2 * static_cast<Real>(c.c)), false, coins, bug);
     return WalkDraw{walk.signs, walk.outside};
   };

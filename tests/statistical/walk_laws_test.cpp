@@ -31,9 +31,9 @@ Walks walk(const WalkCase& c, const WalkDraws& draws, std::int64_t runs) {
   Walks out;
   for (Index j = 0; j < n; ++j) {
     for (Index i = 0; i <= j; ++i) {
-      gram[static_cast<std::size_t>(j)].push_back(static_cast<double>(kernel(i, j)));
+      gram[j].push_back(static_cast<double>(kernel(i, j)));
     }
-    out.fair += gram[static_cast<std::size_t>(j)].back();
+    out.fair += gram[j].back();
   }
   for (std::int64_t run = 0; run < runs; ++run) {
     const WalkDraw draw = draws(first_seed() + static_cast<std::uint32_t>(run));

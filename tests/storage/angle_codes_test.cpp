@@ -26,7 +26,7 @@ Codes found(int level, const Pairs& pairs) {
     y.push_back(up);
   }
   Codes together(pairs.size());
-  find_angle_codes(level, x.data(), y.data(), static_cast<Index>(x.size()), together.data());
+  find_angle_codes(level, x.data(), y.data(), std::ssize(x), together.data());
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     std::uint64_t alone = 0;
     find_angle_codes(level, &x[i], &y[i], 1, &alone);

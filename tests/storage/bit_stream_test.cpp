@@ -42,7 +42,7 @@ TEST_CASE("codes put and got together are those put and got one by one, and noth
         for (const std::uint8_t code : codes) slow.put(code, bits);
         slow.finish();
         BitWriter fast(together.data());
-        for (Index i = 0; i < before; ++i) fast.put(codes[static_cast<std::size_t>(i)], bits);
+        for (Index i = 0; i < before; ++i) fast.put(codes[i], bits);
         fast.put_all(codes.data() + before, count, bits);
         fast.finish();
         CHECK(together == one_by_one);
@@ -51,7 +51,7 @@ TEST_CASE("codes put and got together are those put and got one by one, and noth
         Codes read(codes.size());
         BitReader in(exact.data());
         for (Index i = 0; i < before; ++i) {
-          read[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(in.get(bits));
+          read[i] = static_cast<std::uint8_t>(in.get(bits));
         }
         in.get_all(read.data() + before, count, bits);
         CHECK(read == codes);

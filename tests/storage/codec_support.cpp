@@ -61,8 +61,8 @@ MadeCodec made(const std::string& id, const Given& given, Index width, Numbers n
 
 Bytes encoded(const Codec& codec, Index width, const Numbers& numbers) {
   const Index block = codec.group() * width;
-  const Index blocks = static_cast<Index>(numbers.size()) / block;
-  if (blocks * block != static_cast<Index>(numbers.size())) {
+  const Index blocks = std::ssize(numbers) / block;
+  if (blocks * block != std::ssize(numbers)) {
     throw std::invalid_argument("the last block is not whole");
   }
   Bytes out(static_cast<std::size_t>(blocks * codec.bytes()));
@@ -75,7 +75,7 @@ Bytes encoded(const Codec& codec, Index width, const Numbers& numbers) {
 
 Numbers decoded(const Codec& codec, Index width, const Bytes& bytes) {
   const Index block = codec.group() * width;
-  const Index blocks = static_cast<Index>(bytes.size()) / codec.bytes();
+  const Index blocks = std::ssize(bytes) / codec.bytes();
   Numbers out(static_cast<std::size_t>(blocks * block));
   for (Index b = 0; b < blocks; ++b) {
     codec.decode(bytes.data() + b * codec.bytes(), {out.data() + b * block, codec.group(), width});

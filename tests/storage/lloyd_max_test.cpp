@@ -129,7 +129,7 @@ TEST_CASE("squared errors of N(0, 1) are the published ones and below (sqrt 3 pi
   for (int bits = 1; bits <= 4; ++bits) {
     Points points = lloyd_max_points(normal_density(), bits);
     const double least = distortion(points);
-    CHECK(least == doctest::Approx(published[static_cast<std::size_t>(bits - 1)]).epsilon(1e-3));
+    CHECK(least == doctest::Approx(published[bits - 1]).epsilon(1e-3));
     CHECK(least < std::sqrt(3.0) * std::numbers::pi / 2 * std::pow(4.0, -bits));
     for (double& x : points) x *= 1.001;
     CHECK(distortion(points) > least);
@@ -148,7 +148,7 @@ TEST_CASE("codes of many numbers are those of each, middles and ends included") 
       x.push_back(middle);
     }
     std::vector<std::uint8_t> codes(x.size());
-    book.codes_of(x.data(), static_cast<Index>(x.size()), codes.data());
+    book.codes_of(x.data(), std::ssize(x), codes.data());
     for (std::size_t i = 0; i < x.size(); ++i) CHECK(codes[i] == book.code_of(x[i]));
   }
 }

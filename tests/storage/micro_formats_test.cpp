@@ -11,7 +11,7 @@ namespace kvbench::test {
 namespace micro_formats_test {
 
 Numbers padded(Numbers x, Index width) {
-  x.resize(static_cast<std::size_t>(width), 0.0);
+  x.resize(width, 0.0);
   return x;
 }
 

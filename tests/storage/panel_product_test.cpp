@@ -50,7 +50,7 @@ TEST_CASE("products of panels: each number is the chain that it is alone") {
       // The first of the columns alone, and what lies beside them stays.
       for (const Index wanted : {columns, (columns + 1) / 2}) {
         const Index stride = columns + 1;
-        std::vector<double> out(static_cast<std::size_t>(rows * stride), kUntouched);
+        std::vector<double> out(rows * stride, kUntouched);
         const std::vector<Index> list = {0, 3, 4, 12};
         for (const bool listed : {false, true}) {
           const MutableMatrix to(out.data(), rows, wanted, stride);
@@ -64,7 +64,7 @@ TEST_CASE("products of panels: each number is the chain that it is alone") {
               CHECK(to(i, c) == chain(x, i, matrix, c, listed ? list : first_terms(terms)));
             }
             for (Index c = wanted; c < stride; ++c) {
-              CHECK(out[static_cast<std::size_t>(i * stride + c)] == kUntouched);
+              CHECK(out[i * stride + c] == kUntouched);
             }
           }
         }
@@ -92,7 +92,7 @@ TEST_CASE("a dense map: forth and back, of all and of some, by rows and across")
   const ConstMatrix images(y.data(), n, m);
   const std::vector<Index> some = {1, 2, 7, 10};
 
-  std::vector<double> out(static_cast<std::size_t>(n * m));
+  std::vector<double> out(n * m);
   const MutableMatrix forth(out.data(), n, m);
   map.apply(vectors, forth);
   for (Index t = 0; t < n; ++t) {
@@ -100,7 +100,7 @@ TEST_CASE("a dense map: forth and back, of all and of some, by rows and across")
       CHECK(forth(t, i) == chain(vectors, t, channels, i, first_terms(d)));
     }
   }
-  std::vector<double> turned_out(static_cast<std::size_t>(n * m));
+  std::vector<double> turned_out(n * m);
   const MutableMatrix across(turned_out.data(), m, n);
   map.apply_across(vectors, across);
   for (Index t = 0; t < n; ++t) {
@@ -112,14 +112,14 @@ TEST_CASE("a dense map: forth and back, of all and of some, by rows and across")
     for (Index i = 0; i < 5; ++i) CHECK(few(t, i) == chain(vectors, t, channels, i, some));
   }
 
-  std::vector<double> returned(static_cast<std::size_t>(n * d));
+  std::vector<double> returned(n * d);
   const MutableMatrix back(returned.data(), n, d);
   map.apply_transposed(images, back);
   for (Index t = 0; t < n; ++t) {
     for (Index k = 0; k < d; ++k) CHECK(back(t, k) == chain(images, t, rows, k, first_terms(m)));
   }
   std::vector<double> of_some(static_cast<std::size_t>(n) * some.size());
-  const MutableMatrix part(of_some.data(), n, static_cast<Index>(some.size()));
+  const MutableMatrix part(of_some.data(), n, std::ssize(some));
   map.apply_transposed(images, some, part);
   for (Index t = 0; t < n; ++t) {
     for (std::size_t c = 0; c < some.size(); ++c) {

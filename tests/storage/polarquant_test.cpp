@@ -188,8 +188,8 @@ TEST_CASE("wu: angles and radii are half a step off at most, and pairs are RoPE'
       std::vector<double> radii;
       std::vector<double> angles;
       const auto polar = [&](const Numbers& of, Index t) {
-        const double x = of[static_cast<std::size_t>(t * d + a)];
-        const double y = of[static_cast<std::size_t>(t * d + b)];
+        const double x = of[t * d + a];
+        const double y = of[t * d + b];
         const double angle = std::atan2(y, x);
         return std::pair(std::hypot(x, y), angle < 0 ? angle + 2 * std::numbers::pi : angle);
       };

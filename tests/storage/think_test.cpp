@@ -22,7 +22,7 @@ std::vector<Index> kept(const Codec& codec, Index d) {
       decoded(codec, d, encoded(codec, d, Numbers(static_cast<std::size_t>(d), 1)));
   std::vector<Index> out;
   for (Index c = 0; c < d; ++c) {
-    if (back[static_cast<std::size_t>(c)] == 1.0) out.push_back(c);
+    if (back[c] == 1.0) out.push_back(c);
   }
   return out;
 }

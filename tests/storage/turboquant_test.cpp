@@ -45,8 +45,7 @@ Numbers rotation(const char* name, Index d) {
   for (Index i = 0; i < d; ++i) {
     for (Index j = 0; j < d; ++j) {
       const bool is_odd = __builtin_popcountll(static_cast<unsigned long long>(i & j)) % 2 == 1;
-      out.push_back((is_odd ? -1.0 : 1.0) * signs[static_cast<std::size_t>(j)] /
-                    std::sqrt(static_cast<double>(d)));
+      out.push_back((is_odd ? -1.0 : 1.0) * signs[j] / std::sqrt(static_cast<double>(d)));
     }
   }
   return out;
@@ -160,8 +159,7 @@ TEST_CASE("vllm's points are what its iteration makes of N(0, 1)") {
     for (int step = 0; step < 200; ++step) {
       Reals edges = {-10.5L};
       for (int i = 1; i < levels; ++i) {
-        edges.push_back(
-            (points[static_cast<std::size_t>(i - 1)] + points[static_cast<std::size_t>(i)]) / 2);
+        edges.push_back((points[i - 1] + points[i]) / 2);
       }
       edges.push_back(10.5L);
       Reals next;

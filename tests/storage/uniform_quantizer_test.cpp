@@ -24,7 +24,7 @@ struct Stored {
 };
 
 Stored stored(const UniformQuantizer& q, const Numbers& x) {
-  const Index count = static_cast<Index>(x.size());
+  const Index count = std::ssize(x);
   Stored out{std::vector<std::byte>(static_cast<std::size_t>(q.scale_bytes())),
              std::vector<std::byte>(static_cast<std::size_t>(packed_bytes(count, q.bits)))};
   BitWriter writer(out.codes.data());
@@ -45,7 +45,7 @@ Numbers back(const UniformQuantizer& q, const Numbers& x) {
   const Stored of = stored(q, x);
   BitReader reader(of.codes.data());
   Numbers out(x.size());
-  q.decode(of.scale.data(), reader, out.data(), static_cast<Index>(x.size()));
+  q.decode(of.scale.data(), reader, out.data(), std::ssize(x));
   return out;
 }
 
@@ -102,8 +102,8 @@ TEST_CASE("exact scales keep the least and the largest number, others within hal
   const auto [low, high] = std::minmax_element(x.begin(), x.end());
   const double step = (*high - *low) / 7;
   const Numbers y = back(kExact, x);
-  CHECK(y[static_cast<std::size_t>(low - x.begin())] == *low);
-  CHECK(y[static_cast<std::size_t>(high - x.begin())] == doctest::Approx(*high).epsilon(1e-15));
+  CHECK(y[low - x.begin()] == *low);
+  CHECK(y[high - x.begin()] == doctest::Approx(*high).epsilon(1e-15));
   for (std::size_t i = 0; i < x.size(); ++i) {
     CHECK(std::fabs(y[i] - x[i]) <= step / 2 * (1 + 1e-12));
   }

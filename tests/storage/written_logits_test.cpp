@@ -16,7 +16,7 @@ double logit(const Stream& stream, int head, Index row, const double* key, Index
   const double x = shape.scale * canonical_dot(stream.query(head, row), key, shape.d);
   const double capped = shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x;
   if (!shape.alibi) return capped;
-  return alibi_logit(capped, stream.alibi_slopes[static_cast<std::size_t>(head)], j - row);
+  return alibi_logit(capped, stream.alibi_slopes[head], j - row);
 }
 
 TEST_CASE("logits are canonical to the bit, whenever a token was written and whatever else is") {

@@ -82,7 +82,7 @@ inline double median_norm(ConstMatrix rows) {
     norms.push_back(largest_norm({rows.row(j), 1, rows.cols}));
   }
   std::nth_element(norms.begin(), norms.begin() + rows.rows / 2, norms.end());
-  return norms[static_cast<std::size_t>(rows.rows / 2)];
+  return norms[rows.rows / 2];
 }
 
 }  // namespace kvbench::test

@@ -81,9 +81,9 @@ void change(Draw& draw, std::vector<Sketch>& sketches, Sketch& sketch, Index row
             : std::make_shared<const AnswerRule>(AnswerRule{0.5, std::vector<double>(range, -0.5),
                                                             std::vector<double>(range, 0.5)});
   } else if (what < 38) {
-    sketch = sketches[static_cast<std::size_t>(draw.below(3))];
+    sketch = sketches[draw.below(3)];
   } else if (what < 39) {
-    std::swap(sketch, sketches[static_cast<std::size_t>(draw.below(3))]);
+    std::swap(sketch, sketches[draw.below(3)]);
   } else {
     SketchRow merged = random_row(draw, row);
     if (merged.token < 0) return;
@@ -149,7 +149,7 @@ void check_changing_sketches(const Kernels& kernels, bool sinks, std::uint64_t s
     // A row's weights may go on from the last one's, be asked for twice, or be another sketch's.
     for (Index times = draw.below(3); times >= 0; --times) {
       const bool slides = draw.one_in(3);
-      Sketch& sketch = slides ? window : sketches[static_cast<std::size_t>(draw.below(3))];
+      Sketch& sketch = slides ? window : sketches[draw.below(3)];
       if (slides) slide(window, kept_first, budget, rows[r]);
       for (Index changes = slides ? 0 : draw.below(6); changes > 0; --changes) {
         change(draw, sketches, sketch, rows[r], spec.dv);

@@ -142,8 +142,8 @@ void check_resident_rows(const Kernels& kernels) {
       const auto heads = static_cast<std::size_t>(stream.shape.heads_per_kv);
       Index first = 0;
       for (std::size_t r = 0; r < rows.size(); ++r) {
-        if (r % 4 == 0 || stream.shape.window > 0) first = static_cast<Index>(batch.weights.size());
-        const Index known = static_cast<Index>(batch.weights.size()) - first;
+        if (r % 4 == 0 || stream.shape.window > 0) first = std::ssize(batch.weights);
+        const Index known = std::ssize(batch.weights) - first;
         const Index from =
             known > 0 ? batch.weights.back().token + 1 : stream.shape.first_visible(rows[r]);
         for (Index j = from; j <= rows[r]; ++j) {
@@ -157,7 +157,7 @@ void check_resident_rows(const Kernels& kernels) {
           batch.weights.push_back({num, den, den > 0.0 ? den * std::log(den) : 0.0,
                                    static_cast<std::int32_t>(j), j % 4 == 1});
         }
-        const Index count = static_cast<Index>(batch.weights.size()) - first;
+        const Index count = std::ssize(batch.weights) - first;
         for (std::size_t g = 0; g < (r % 6 == 0 ? std::size_t{1} : heads); ++g) {
           if (r % 6 == 5) continue;
           batch.questions.push_back(
@@ -327,8 +327,7 @@ void check_walks(const Kernels& kernels) {
            {std::vector<Index>{n}, {n - n / 3, n / 3, 1}, {n / 7, n / 2, 0, n / 5, n / 9, n / 9}}) {
         const WalkSource tokens = [&](Index w) {
           std::vector<Index> list;
-          for (Index j = 0; j < sizes[static_cast<std::size_t>(w)]; ++j)
-            list.push_back(w * n / 7 + j);
+          for (Index j = 0; j < sizes[w]; ++j) list.push_back(w * n / 7 + j);
           WalkTokens walk;
           walk.kernel.beta = stream.shape.scale;
           walk.kernel.offset = 0.7 * static_cast<double>(w);
@@ -355,7 +354,7 @@ void check_walks(const Kernels& kernels) {
         WalkKernel{.beta = 100.0}, WalkKernel{.beta = 1e308}, WalkKernel{.beta = -1e308}}) {
     for (const bool by_value : {false, true}) {
       const WalkSource tokens = [&](Index w) {
-        std::vector<Index> list(static_cast<std::size_t>(150 - w));
+        std::vector<Index> list(150 - w);
         std::iota(list.begin(), list.end(), 0);
         WalkTokens walk;
         walk.kernel = kernel;

@@ -10,15 +10,14 @@ namespace {
 // -slope (i - j) of row i and token j.
 Real bias(const Stream& stream, int g, Index row, Index j) {
   if (stream.alibi_slopes.empty()) return 0;
-  return -static_cast<Real>(stream.alibi_slopes[static_cast<std::size_t>(g)]) *
-         static_cast<Real>(row - j);
+  return -static_cast<Real>(stream.alibi_slopes[g]) * static_cast<Real>(row - j);
 }
 
 }  // namespace
 
 Real naive_sink(const Stream& stream, int g) {
   if (stream.sinks.empty()) return -std::numeric_limits<Real>::infinity();
-  return stream.sinks[static_cast<std::size_t>(g)];
+  return stream.sinks[g];
 }
 
 Visible naive_visible(const StreamShape& shape, Index row) {
@@ -90,19 +89,18 @@ NaiveRow naive_row(const Stream& stream, int g, Index row) {
   NaiveRow out;
   out.lo = visible.first;
   const bool has_sink = !stream.sinks.empty();
-  out.max = has_sink ? static_cast<Real>(stream.sinks[static_cast<std::size_t>(g)])
-                     : -std::numeric_limits<Real>::infinity();
+  out.max = has_sink ? static_cast<Real>(stream.sinks[g]) : -std::numeric_limits<Real>::infinity();
   for (Index j = out.lo; j <= visible.last; ++j) {
     out.x.push_back(naive_logit(stream, g, row, j));
     out.max = std::max(out.max, out.x.back());
   }
-  if (has_sink) out.sink = std::exp(stream.sinks[static_cast<std::size_t>(g)] - out.max);
+  if (has_sink) out.sink = std::exp(stream.sinks[g] - out.max);
   out.z = out.sink;
   for (const Real x : out.x) {
     out.p.push_back(std::exp(x - out.max));
     out.z += out.p.back();
   }
-  out.a.assign(static_cast<std::size_t>(stream.shape.dv), 0);
+  out.a.assign(stream.shape.dv, 0);
   for (std::size_t j = 0; j < out.p.size(); ++j) {
     out.p[j] /= out.z;
     for (std::size_t k = 0; k < out.a.size(); ++k) {
@@ -119,20 +117,17 @@ NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& s
   out.numerator.assign(dv, 0);
   Real shift = -std::numeric_limits<Real>::infinity();  // the largest logit of both sums
   if (!stream.sinks.empty()) {
-    shift = stream.sinks[static_cast<std::size_t>(g)];
+    shift = stream.sinks[g];
     out.numerator_mass = out.denominator = exact.sink;
   }
   Index slot = 0;  // with cache positions: kept tokens are numbered, the current one last
   for (const SketchRow& kept : sketch.rows()) {
     if (kept.is_empty() || (kept.head >= 0 && kept.head != g)) continue;
     const Real x =
-        kept.feature
-            ? naive_feature_logit(stream, g, row,
-                                  sketch.own_keys[static_cast<std::size_t>(kept.own_key)]) +
-                  static_cast<Real>(sketch.feature_shift)
+        kept.feature ? naive_feature_logit(stream, g, row, sketch.own_keys[kept.own_key]) +
+                           static_cast<Real>(sketch.feature_shift)
         : kept.own_key >= 0
-            ? naive_own_logit(stream, g, row,
-                              sketch.own_keys[static_cast<std::size_t>(kept.own_key)], kept.token)
+            ? naive_own_logit(stream, g, row, sketch.own_keys[kept.own_key], kept.token)
         : sketch.cache_positions ? naive_turned_logit(stream, g, row, kept.token,
                                                       row - (sketch.size() - 1) + slot - kept.token)
                                  : naive_logit(stream, g, row, kept.token);
@@ -144,9 +139,8 @@ NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& s
       out.numerator_mass += w;
       for (std::size_t k = 0; k < dv; ++k) {
         out.numerator[k] +=
-            w * (kept.own_value >= 0
-                     ? sketch.own_values[static_cast<std::size_t>(kept.own_value)][k]
-                     : stream.values(kept.token, static_cast<Index>(k)));
+            w * (kept.own_value >= 0 ? sketch.own_values[kept.own_value][k]
+                                     : stream.values(kept.token, static_cast<Index>(k)));
       }
     }
     if (kept.w_den != 0.0) {

@@ -98,27 +98,27 @@ std::vector<NaiveBalanceState> naive_balancekv(const Stream& stream, const Naive
 }
 
 std::vector<KeptPlace> naive_prefill_half(const std::vector<int>& signs) {
-  const Index n = static_cast<Index>(signs.size());
+  const Index n = std::ssize(signs);
   const Index h = n / 2;
   if (h == 0) return {};
   const auto first_with = [&](int sign) -> Index {
     Index seen = 0;
     for (Index i = 0; i < n; ++i) {
-      seen += signs[static_cast<std::size_t>(i)] == sign ? 1 : 0;
+      seen += signs[i] == sign ? 1 : 0;
       if (seen == h) return i;
     }
     return 0;
   };
   const Index c = std::max(first_with(1), first_with(-1));
-  const int dropped = signs[static_cast<std::size_t>(c)];
+  const int dropped = signs[c];
   std::vector<KeptPlace> kept;
   for (Index i = 0; i < n; ++i) {
     if (i > c) kept.push_back({i, 1});
-    if (i <= c && signs[static_cast<std::size_t>(i)] != dropped) kept.push_back({i, 2});
+    if (i <= c && signs[i] != dropped) kept.push_back({i, 2});
   }
   std::stable_sort(kept.begin(), kept.end(),
                    [](const KeptPlace& a, const KeptPlace& b) { return a.factor > b.factor; });
-  if (static_cast<Index>(kept.size()) > h) kept.resize(static_cast<std::size_t>(h));
+  if (std::ssize(kept) > h) kept.resize(h);
   std::sort(kept.begin(), kept.end(),
             [](const KeptPlace& a, const KeptPlace& b) { return a.place < b.place; });
   return kept;
@@ -159,9 +159,9 @@ NaivePrefillResult naive_prefill(const Stream& stream, Index first, Index last,
         for (Index k = 0; k < stream.shape.d; ++k) {
           Real mean = 0;
           for (const auto& key : keys) {
-            mean += key[static_cast<std::size_t>(k)] / static_cast<Real>(block);
+            mean += key[k] / static_cast<Real>(block);
           }
-          for (auto& key : keys) key[static_cast<std::size_t>(k)] -= mean;
+          for (auto& key : keys) key[k] -= mean;
         }
       }
       const auto dot = [](const std::vector<Real>& a, const std::vector<Real>& b) {
@@ -186,8 +186,8 @@ NaivePrefillResult naive_prefill(const Stream& stream, Index first, Index last,
     std::vector<Index> tokens;
     std::vector<Index> weights;
     for (const KeptPlace& kept : naive_prefill_half(signs)) {
-      tokens.push_back(out.tokens[static_cast<std::size_t>(kept.place)]);
-      weights.push_back(out.weights[static_cast<std::size_t>(kept.place)] * kept.factor);
+      tokens.push_back(out.tokens[kept.place]);
+      weights.push_back(out.weights[kept.place] * kept.factor);
     }
     out.tokens = tokens;
     out.weights = weights;

@@ -81,7 +81,7 @@ std::vector<Real> naive_expected_attention(const Stream& stream, Index first, In
                                            const NaiveExpected& rule) {
   const std::size_t d = static_cast<std::size_t>(stream.shape.d);
   const Real s = stream.shape.scale;
-  std::vector<Real> total(static_cast<std::size_t>(prompt - first), 0);
+  std::vector<Real> total(prompt - first, 0);
   for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
     const NaiveMoments moments = naive_future_moments(stream, g, first, prompt, rule.future);
     std::vector<Real> y;

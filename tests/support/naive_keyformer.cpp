@@ -49,11 +49,11 @@ class Scores {
       Real sum = std::exp(sink - max);
       for (Real& value : y) sum += value = std::exp(value - max);
       if (rule_.damping_old) {
-        for (auto& [token, f] : f_) f[static_cast<std::size_t>(g)] *= rule_.damping;
+        for (auto& [token, f] : f_) f[g] *= rule_.damping;
       }
       for (std::size_t m = 0; m < tokens.size(); ++m) {
         const Real s = y[m] / sum;
-        of(tokens[m])[static_cast<std::size_t>(g)] += rule_.damping_old ? s : rule_.damping * s;
+        of(tokens[m])[g] += rule_.damping_old ? s : rule_.damping * s;
       }
     }
   }
@@ -73,8 +73,8 @@ class Scores {
   std::vector<Index> best(std::vector<Index> candidates, Index count) {
     std::stable_sort(candidates.begin(), candidates.end(),
                      [&](Index a, Index b) { return combined(a) > combined(b); });
-    if (static_cast<Index>(candidates.size()) > count) {
-      candidates.resize(static_cast<std::size_t>(std::max<Index>(count, 0)));
+    if (std::ssize(candidates) > count) {
+      candidates.resize(std::max<Index>(count, 0));
     }
     std::sort(candidates.begin(), candidates.end());
     return candidates;
@@ -83,7 +83,7 @@ class Scores {
  private:
   std::vector<Real>& of(Index token) {
     std::vector<Real>& f = f_[token];
-    f.resize(static_cast<std::size_t>(stream_.shape.heads_per_kv), 0);
+    f.resize(stream_.shape.heads_per_kv, 0);
     return f;
   }
 
@@ -122,7 +122,7 @@ KeptSets naive_keyformer(const Stream& stream, Index prompt, const NaiveKeyforme
     }
     out.emplace_back(kept.begin(), kept.end());
     scores.add_row(i, out.back());
-    if (static_cast<Index>(kept.size()) <= rule.budget) continue;
+    if (std::ssize(kept) <= rule.budget) continue;
     Index worst = -1;
     for (const Index j : out.back()) {
       const bool recent = j > i - w;
@@ -141,17 +141,17 @@ KeptSets naive_released_keyformer(const Stream& stream, Index prompt, const Naiv
   Scores scores(stream, prompt, rule);
   for (Index i = 0; i < prompt; ++i) scores.add_row(i, range(shape.first_visible(i), i + 1));
 
-  std::vector<bool> open(static_cast<std::size_t>(shape.tokens), true);
+  std::vector<bool> open(shape.tokens, true);
   KeptSets out;
   for (Index m = prompt; m < shape.tokens; ++m) {
     // The next row's mask has m + 1 columns; its candidates end w before the m-th.
     std::vector<bool> keep(open.size(), false);
     for (Index j = std::max<Index>(0, m + 1 - w); j <= m; ++j) {
-      keep[static_cast<std::size_t>(j)] = true;
+      keep[j] = true;
     }
     const std::vector<Index> candidates = range(shape.first_visible(m), m - w);
     for (const Index j : scores.best(candidates, rule.budget - w)) {
-      keep[static_cast<std::size_t>(j)] = true;
+      keep[j] = true;
     }
     std::vector<Index>& attended = out.emplace_back();
     for (Index j = 0; j <= m; ++j) {

@@ -18,8 +18,7 @@ Vector projected(const NaiveLayer& layer, Index head, Index row,
   Vector out(static_cast<std::size_t>(layer.hidden), 0);
   for (Index c = 0; c < layer.hidden; ++c) {
     for (Index k = 0; k < layer.dv; ++k) {
-      out[static_cast<std::size_t>(c)] +=
-          static_cast<Real>(x(head, row, k)) * static_cast<Real>(layer.weight(head, k, c));
+      out[c] += static_cast<Real>(x(head, row, k)) * static_cast<Real>(layer.weight(head, k, c));
     }
   }
   return out;

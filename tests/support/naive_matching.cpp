@@ -99,9 +99,9 @@ std::vector<Index> best(const std::vector<Real>& scores, Index count,
                         const std::vector<bool>& out) {
   std::vector<bool> taken = out;
   std::vector<Index> chosen;
-  while (static_cast<Index>(chosen.size()) < count) {
+  while (std::ssize(chosen) < count) {
     Index winner = -1;
-    for (Index j = 0; j < static_cast<Index>(scores.size()); ++j) {
+    for (Index j = 0; j < std::ssize(scores); ++j) {
       if (!taken[at(j)] && (winner < 0 || scores[at(j)] > scores[at(winner)])) winner = j;
     }
     if (winner < 0) break;
@@ -146,13 +146,13 @@ Pursued pursued(const Dense& all, Index count, const NaiveMatching& rule) {
     return left;
   };
   for (int round = 0;; ++round) {
-    for (Index step = 1; static_cast<Index>(p.chosen.size()) < count; ++step) {
+    for (Index step = 1; std::ssize(p.chosen) < count; ++step) {
       const RealRows left = residual();
       std::vector<Real> correlation(gone.size(), 0);
       for (std::size_t r = 0; r < left.size(); ++r) {
         for (std::size_t j = 0; j < gone.size(); ++j) correlation[j] += all.exps[r][j] * left[r][0];
       }
-      const Index more = std::min(rule.keys_per_step, count - static_cast<Index>(p.chosen.size()));
+      const Index more = std::min(rule.keys_per_step, count - std::ssize(p.chosen));
       const std::vector<Index> winners = best(correlation, more, gone);
       if (winners.empty()) break;
       for (const Index j : winners) {
@@ -160,7 +160,7 @@ Pursued pursued(const Dense& all, Index count, const NaiveMatching& rule) {
         p.chosen.push_back(j);
         p.weights.push_back(std::exp(rule.low));
       }
-      if (step % rule.steps_per_solve == 0 || static_cast<Index>(p.chosen.size()) == count) {
+      if (step % rule.steps_per_solve == 0 || std::ssize(p.chosen) == count) {
         p.weights = clamped_solution(columns(all.exps, p.chosen), all.sums, rule);
       }
     }

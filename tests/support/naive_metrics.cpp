@@ -70,9 +70,7 @@ std::optional<double> naive_kl(const Stream& stream, int g, Index row, const Ske
   }
   const bool has_sink = !stream.sinks.empty();
   if (weight.empty() && !has_sink) return std::nullopt;
-  const auto logit = [&](Index token) {
-    return exact.x[static_cast<std::size_t>(token - exact.lo)];
-  };
+  const auto logit = [&](Index token) { return exact.x[token - exact.lo]; };
   // Where the sketch attends at cache positions, its own logits make p^.
   const auto own_logit = [&](Index token) {
     if (!sketch.cache_positions) return logit(token);
@@ -80,7 +78,7 @@ std::optional<double> naive_kl(const Stream& stream, int g, Index row, const Ske
     while (sketch[slot].token != token) ++slot;
     return naive_turned_logit(stream, g, row, token, row - (sketch.size() - 1) + slot - token);
   };
-  const Real sink = has_sink ? static_cast<Real>(stream.sinks[static_cast<std::size_t>(g)]) : 0;
+  const Real sink = has_sink ? static_cast<Real>(stream.sinks[g]) : 0;
   Real max = has_sink ? sink : own_logit(weight.begin()->first);
   for (const auto& [token, w] : weight) max = std::max(max, own_logit(token));
   Real sum = has_sink ? std::exp(sink - max) : 0;
@@ -105,7 +103,7 @@ Real naive_kept(int g, const Sketch& sketch, const NaiveRow& exact) {
     if (row.token >= 0 && reads(g, row) && row.keeps_value) tokens.insert(row.token);
   }
   Real sum = exact.sink / exact.z;
-  for (const Index token : tokens) sum += exact.p[static_cast<std::size_t>(token - exact.lo)];
+  for (const Index token : tokens) sum += exact.p[token - exact.lo];
   return sum;
 }
 
@@ -237,7 +235,7 @@ NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
   NaiveReport report;
   const int heads_per_kv = stream.shape.heads_per_kv;
   const Index dv = stream.shape.dv;
-  Dense stacked_a(static_cast<Index>(rows.size()) * heads_per_kv, dv);
+  Dense stacked_a(std::ssize(rows) * heads_per_kv, dv);
   Dense stacked_z(stacked_a.rows(), dv);
   Columns columns;
   bool tokens_only = true;
@@ -258,8 +256,8 @@ NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
       has_rule = has_rule && sketch.answer_rule && !sketch.answer_rule->low.empty();
       const Index line = static_cast<Index>(r) * heads_per_kv + g;
       for (Index k = 0; k < dv; ++k) {
-        stacked_a(line, k) = exact.a[static_cast<std::size_t>(k)];
-        stacked_z(line, k) = answer.z[static_cast<std::size_t>(k)];
+        stacked_a(line, k) = exact.a[k];
+        stacked_z(line, k) = answer.z[k];
       }
       columns.row_undefined = false;
       columns.row_is_last = rows[r] == stream.shape.tokens - 1;
@@ -295,7 +293,7 @@ NaiveTrivial naive_trivial(const Stream& stream, const std::vector<Index>& rows)
   const int heads_per_kv = stream.shape.heads_per_kv;
   const auto dv = static_cast<std::size_t>(stream.shape.dv);
   for (NaiveReport* report : {&out.zero, &out.mean_value}) {
-    Dense stacked_a(static_cast<Index>(rows.size()) * heads_per_kv, stream.shape.dv);
+    Dense stacked_a(std::ssize(rows) * heads_per_kv, stream.shape.dv);
     Dense stacked_z = Dense::Zero(stacked_a.rows(), stacked_a.cols());
     Columns columns;
     for (std::size_t r = 0; r < rows.size(); ++r) {

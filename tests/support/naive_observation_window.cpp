@@ -15,7 +15,7 @@ std::vector<Real> naive_observation_scores(const Stream& stream, Index prompt,
     for (Index i = end; i < prompt; ++i) {
       const NaiveRow row = naive_row(stream, g, i);
       for (Index j = std::max(first, row.lo); j < end; ++j) {
-        sum[static_cast<std::size_t>(j - first)] += row.p[static_cast<std::size_t>(j - row.lo)];
+        sum[j - first] += row.p[j - row.lo];
       }
     }
   }
@@ -33,14 +33,14 @@ std::vector<Real> naive_pooled(const std::vector<Real>& scores, const NaiveObser
   // Stride 1, padded on both sides by half a kernel.
   const Index reach = (rule.kernel - 1) / 2;
   const Real pad = rule.average ? 0 : -std::numeric_limits<Real>::infinity();
-  std::vector<Real> padded(static_cast<std::size_t>(reach), pad);
+  std::vector<Real> padded(reach, pad);
   padded.insert(padded.end(), scores.begin(), scores.end());
   padded.insert(padded.end(), static_cast<std::size_t>(reach), pad);
   std::vector<Real> pooled;
-  for (Index j = 0; j < static_cast<Index>(scores.size()); ++j) {
+  for (Index j = 0; j < std::ssize(scores); ++j) {
     Real out = pad;
     for (Index k = 0; k < rule.kernel; ++k) {
-      const Real x = padded[static_cast<std::size_t>(j + k)];
+      const Real x = padded[j + k];
       out = rule.average ? out + x : std::max(out, x);
     }
     pooled.push_back(rule.average ? out / static_cast<Real>(rule.kernel) : out);
@@ -58,9 +58,9 @@ std::vector<Real> naive_observed(const Stream& stream, Index prompt, const Naive
     for (Index i = end; i < prompt; ++i) {
       const NaiveRow row = naive_row(stream, g, i);
       for (Index j = std::max(first, row.lo); j < end; ++j) {
-        Real p = row.p[static_cast<std::size_t>(j - row.lo)];
+        Real p = row.p[j - row.lo];
         if (rule.weighs_rows) p *= static_cast<Real>(i - row.lo);
-        Real& score = mine[static_cast<std::size_t>(j - first)];
+        Real& score = mine[j - first];
         score = rule.reduce == "max" ? std::max(score, p) : score + p;
       }
     }
@@ -86,15 +86,14 @@ std::vector<Index> naive_observation_kept(const Stream& stream, Index prompt, In
   std::vector<bool> taken(pooled.size(), false);
   for (Index n = 0; n < selected; ++n) {
     Index best = -1;
-    for (Index j = 0; j < static_cast<Index>(pooled.size()); ++j) {
-      if (taken[static_cast<std::size_t>(j)]) continue;
-      if (best < 0 ||
-          pooled[static_cast<std::size_t>(j)] > pooled[static_cast<std::size_t>(best)]) {
+    for (Index j = 0; j < std::ssize(pooled); ++j) {
+      if (taken[j]) continue;
+      if (best < 0 || pooled[j] > pooled[best]) {
         best = j;
       }
     }
     if (best < 0) break;
-    taken[static_cast<std::size_t>(best)] = true;
+    taken[best] = true;
     kept.push_back(first + best);
   }
   std::sort(kept.begin(), kept.end());

@@ -20,11 +20,11 @@ std::vector<Real> naive_rotated(const Rope& rope, const std::vector<Real>& vecto
 
 std::vector<Real> naive_cache_logits(const Stream& stream, int g, Index row,
                                      const std::vector<Index>& kept) {
-  const Index last_slot = static_cast<Index>(kept.size()) - 1;
+  const Index last_slot = std::ssize(kept) - 1;
   const double* query = stream.query(g, row);
   std::vector<Real> out;
   for (Index slot = 0; slot <= last_slot; ++slot) {
-    const Index token = kept[static_cast<std::size_t>(slot)];
+    const Index token = kept[slot];
     const double* key = stream.keys.row(token);
     // The query is at `row` and in slot h - 1: slot s is position row - (h - 1) + s.
     const Index position = row - last_slot + slot;
@@ -49,7 +49,7 @@ NaiveCacheRow naive_cache_row(const Stream& stream, int g, Index row,
     out.p.push_back(std::exp(x - max));
     sum += out.p.back();
   }
-  out.z.assign(static_cast<std::size_t>(stream.shape.dv), 0);
+  out.z.assign(stream.shape.dv, 0);
   for (std::size_t slot = 0; slot < kept.size(); ++slot) {
     out.p[slot] /= sum;
     for (std::size_t k = 0; k < out.z.size(); ++k) {

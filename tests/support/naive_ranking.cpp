@@ -20,7 +20,7 @@ std::vector<Index> naive_best(const std::vector<Index>& tokens, const std::vecto
 
 std::vector<Index> naive_cut(const std::vector<Index>& held, const NaiveCut& cut,
                              const NaiveScores& scores) {
-  if (static_cast<Index>(held.size()) <= cut.budget) return held;
+  if (std::ssize(held) <= cut.budget) return held;
   const std::vector<Real> all = scores(held);
   std::vector<Index> kept;
   std::vector<Index> others;
@@ -34,7 +34,7 @@ std::vector<Index> naive_cut(const std::vector<Index>& held, const NaiveCut& cut
       of_others.push_back(all[place]);
     }
   }
-  const Index left = cut.budget - static_cast<Index>(kept.size());
+  const Index left = cut.budget - std::ssize(kept);
   for (const Index token : naive_best(others, of_others, left)) kept.push_back(token);
   std::sort(kept.begin(), kept.end());
   return kept;

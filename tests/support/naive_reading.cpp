@@ -23,10 +23,9 @@ double capped(const StreamShape& shape, double x) {
 std::vector<Index> largest(const std::vector<double>& scores, Index count) {
   std::vector<Index> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) {
-    return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
-  });
-  order.resize(static_cast<std::size_t>(std::min<Index>(count, static_cast<Index>(order.size()))));
+  std::stable_sort(order.begin(), order.end(),
+                   [&](Index a, Index b) { return scores[a] > scores[b]; });
+  order.resize(std::min<Index>(count, std::ssize(order)));
   return order;
 }
 
@@ -42,7 +41,7 @@ std::vector<double> weighted_answer(const Stream& stream, int g, Index row,
         capped(shape, shape.scale * dot(stream.query(g, row), stream.keys.row(j), shape.d)));
   }
   const double most = *std::max_element(x.begin(), x.end());
-  std::vector<double> answer(static_cast<std::size_t>(shape.dv), 0.0);
+  std::vector<double> answer(shape.dv, 0.0);
   double sum = 0.0;
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     const double e = weights[t] * std::exp(x[t] - most);
@@ -76,14 +75,14 @@ Answers naive_quest(const Stream& stream, Index prompt, const NaiveQuest& p) {
           const double q = stream.query(g, row)[c];
           sum += std::max(q * low, q * high);
         }
-        bound[static_cast<std::size_t>(g)].push_back(sum);
+        bound[g].push_back(sum);
       }
     }
     out.emplace_back();
     for (int g = 0; g < heads; ++g) {
-      std::vector<double> scores = bound[static_cast<std::size_t>(g)];
+      std::vector<double> scores = bound[g];
       if (p.group) {
-        scores.assign(static_cast<std::size_t>(pages), 0.0);
+        scores.assign(pages, 0.0);
         for (const auto& each : bound) {
           for (std::size_t m = 0; m < scores.size(); ++m) scores[m] += each[m];
         }
@@ -115,15 +114,15 @@ Answers naive_sparq(const Stream& stream, Index prompt, const NaiveSparq& p) {
   Answers out;
   for (Index row = prompt; row < shape.tokens; ++row) {
     const Index n = row + 1;
-    std::vector<double> size(static_cast<std::size_t>(shape.d), 0.0);
+    std::vector<double> size(shape.d, 0.0);
     for (int g = 0; g < heads; ++g) {
       for (Index c = 0; c < shape.d; ++c) {
-        size[static_cast<std::size_t>(c)] += std::fabs(stream.query(g, row)[c]);
+        size[c] += std::fabs(stream.query(g, row)[c]);
       }
     }
     const std::vector<Index> channels = largest(size, p.rank);
     std::vector<std::vector<double>> y(static_cast<std::size_t>(heads));
-    std::vector<double> total(static_cast<std::size_t>(n), 0.0);
+    std::vector<double> total(n, 0.0);
     for (int g = 0; g < heads; ++g) {
       const double* q = stream.query(g, row);
       double part = 0.0;
@@ -135,12 +134,12 @@ Answers naive_sparq(const Stream& stream, Index prompt, const NaiveSparq& p) {
         double sum = 0.0;
         for (const Index c : channels) sum += q[c] * stream.keys(j, c);
         const double x = capped(shape, shape.scale / std::sqrt(coverage) * sum);
-        y[static_cast<std::size_t>(g)].push_back(x);
-        total[static_cast<std::size_t>(j)] += x;
+        y[g].push_back(x);
+        total[j] += x;
       }
     }
     for (Index j = std::max<Index>(0, n - 1 - p.recent); j < n; ++j) {
-      total[static_cast<std::size_t>(j)] = std::numeric_limits<double>::infinity();
+      total[j] = std::numeric_limits<double>::infinity();
     }
     const std::vector<Index> chosen = largest(total, std::min(p.k + 1, n));
     out.emplace_back();
@@ -148,17 +147,17 @@ Answers naive_sparq(const Stream& stream, Index prompt, const NaiveSparq& p) {
       std::vector<double> answer =
           weighted_answer(stream, g, row, chosen, std::vector<double>(chosen.size(), 1.0));
       if (p.mean_value) {
-        const std::vector<double>& logits = y[static_cast<std::size_t>(g)];
+        const std::vector<double>& logits = y[g];
         const double most = *std::max_element(logits.begin(), logits.end());
         double part = 0.0;
         double all = 0.0;
-        for (const Index j : chosen) part += std::exp(logits[static_cast<std::size_t>(j)] - most);
+        for (const Index j : chosen) part += std::exp(logits[j] - most);
         for (const double x : logits) all += std::exp(x - most);
         const double alpha = part / all;
         for (Index c = 0; c < shape.dv; ++c) {
           double mean = 0.0;
           for (Index j = 0; j < n; ++j) mean += stream.values(j, c) / static_cast<double>(n);
-          double& each = answer[static_cast<std::size_t>(c)];
+          double& each = answer[c];
           each = alpha * each + (1.0 - alpha) * mean;
         }
       }
@@ -175,25 +174,24 @@ Answers naive_loki(const Stream& stream, Index prompt, const NaiveLoki& p) {
   // Columns are the axes that queries and keys are projected on.
   Eigen::MatrixXd axes = Eigen::MatrixXd::Zero(shape.d, p.rank);
   if (p.basis == "channels") {
-    std::vector<double> size(static_cast<std::size_t>(shape.d), 0.0);
+    std::vector<double> size(shape.d, 0.0);
     for (Index j = first; j < prompt; ++j) {
       for (int g = 0; g < heads; ++g) {
         for (Index c = 0; c < shape.d; ++c) {
-          size[static_cast<std::size_t>(c)] += std::fabs(stream.query(g, j)[c] * stream.keys(j, c));
+          size[c] += std::fabs(stream.query(g, j)[c] * stream.keys(j, c));
         }
       }
     }
     std::vector<Index> channels = largest(size, p.rank);
-    for (Index r = 0; r < p.rank; ++r) axes(channels[static_cast<std::size_t>(r)], r) = 1.0;
+    for (Index r = 0; r < p.rank; ++r) axes(channels[r], r) = 1.0;
   } else {
     Eigen::MatrixXd keys(prompt - first, shape.d);
     for (Index j = first; j < prompt; ++j) {
       for (Index c = 0; c < shape.d; ++c) keys(j - first, c) = stream.keys(j, c);
       if (p.basis != "pca_pre") continue;
-      const auto pairs = static_cast<Index>(shape.rope->inv_freq.size());
+      const auto pairs = std::ssize(shape.rope->inv_freq);
       for (Index i = 0; i < pairs; ++i) {
-        const double angle =
-            static_cast<double>(j) * shape.rope->inv_freq[static_cast<std::size_t>(i)];
+        const double angle = static_cast<double>(j) * shape.rope->inv_freq[i];
         const Index a = shape.rope->interleaved ? 2 * i : i;
         const Index b = shape.rope->interleaved ? 2 * i + 1 : i + pairs;
         const double x = stream.keys(j, a);
@@ -226,12 +224,12 @@ Answers naive_loki(const Stream& stream, Index prompt, const NaiveLoki& p) {
     std::vector<std::vector<double>> scores(static_cast<std::size_t>(heads));
     for (Index j = lo; j <= row; ++j) {
       for (int g = 0; g < heads; ++g) {
-        scores[static_cast<std::size_t>(g)].push_back(project(stream.query(g, row)).dot(label(j)));
+        scores[g].push_back(project(stream.query(g, row)).dot(label(j)));
       }
     }
     out.emplace_back();
     for (int g = 0; g < heads; ++g) {
-      std::vector<double> mine = scores[static_cast<std::size_t>(g)];
+      std::vector<double> mine = scores[g];
       if (p.group) {
         std::fill(mine.begin(), mine.end(), 0.0);
         for (const auto& each : scores) {
@@ -239,7 +237,7 @@ Answers naive_loki(const Stream& stream, Index prompt, const NaiveLoki& p) {
         }
       }
       for (Index j = std::max(lo, row + 1 - p.recent); j <= row; ++j) {
-        mine[static_cast<std::size_t>(j - lo)] = std::numeric_limits<double>::infinity();
+        mine[j - lo] = std::numeric_limits<double>::infinity();
       }
       std::vector<Index> tokens = largest(mine, p.budget);
       for (Index& token : tokens) token += lo;

@@ -37,7 +37,7 @@ std::vector<Index> best_tokens(std::vector<std::pair<Real, Index>> scored, Index
   });
   std::vector<Index> out;
   for (const auto& [score, token] : scored) {
-    if (static_cast<Index>(out.size()) < count) out.push_back(token);
+    if (std::ssize(out) < count) out.push_back(token);
   }
   return out;
 }
@@ -66,14 +66,14 @@ KeptSets naive_h2o(const Stream& stream, Index prompt, Index budget, double rece
   const int heads = stream.shape.heads_per_kv;
   std::map<Index, std::vector<Real>> f;  // scores of the kept tokens, per query head
   const auto score = [&](Index token) { return combine(f.at(token), group); };
-  const std::vector<Real> zeros(static_cast<std::size_t>(heads), 0);
+  const std::vector<Real> zeros(heads, 0);
 
   for (Index i = 0; i < prompt; ++i) {
     f[i] = zeros;
     for (int g = 0; g < heads; ++g) {
       const NaiveRow row = naive_row(stream, g, i);
       for (Index j = row.lo; j <= i; ++j) {
-        f[j][static_cast<std::size_t>(g)] += row.p[static_cast<std::size_t>(j - row.lo)];
+        f[j][g] += row.p[j - row.lo];
       }
     }
   }
@@ -102,10 +102,10 @@ KeptSets naive_h2o(const Stream& stream, Index prompt, Index budget, double rece
       Real sum = std::exp(naive_sink(stream, g) - max);
       for (Real& e : x) sum += e = std::exp(e - max);
       for (std::size_t m = 0; m < kept.size(); ++m) {
-        f[kept[m]][static_cast<std::size_t>(g)] += x[m] / sum;
+        f[kept[m]][g] += x[m] / sum;
       }
     }
-    if (static_cast<Index>(f.size()) > budget) {
+    if (std::ssize(f) > budget) {
       Index worst = -1;
       for (const Index j : kept) {  // ascending, so that of equal scores the last one stays
         if (j > i - recent) continue;
@@ -132,7 +132,7 @@ KeptSets naive_released_h2o(const Stream& stream, Index prompt, Index budget,
       Real sum = std::exp(sink - max);
       for (Real& e : x) sum += e = std::exp(e - max);
       for (std::size_t m = 0; m < attended.size(); ++m) {
-        f[static_cast<std::size_t>(attended[m])][g] += x[m] / sum;
+        f[attended[m]][g] += x[m] / sum;
       }
     }
   };
@@ -146,14 +146,14 @@ KeptSets naive_released_h2o(const Stream& stream, Index prompt, Index budget,
     } else {
       std::vector<std::pair<Real, Index>> scored;
       for (Index j = lo; j < i - recent; ++j) {
-        scored.emplace_back(combine(f[static_cast<std::size_t>(j)], group), j);
+        scored.emplace_back(combine(f[j], group), j);
       }
       const std::vector<Index> best = best_tokens(scored, budget - recent);
       for (const auto& [score, j] : scored) {
         if (std::find(best.begin(), best.end(), j) != best.end()) {
           attended.push_back(j);
         } else {
-          f[static_cast<std::size_t>(j)].assign(heads, 0);
+          f[j].assign(heads, 0);
         }
       }
       // Token i - recent is masked for this one row.
@@ -174,7 +174,7 @@ KeptSets naive_oracle_topk(const Stream& stream, Index prompt, Index budget,
     std::vector<std::pair<Real, Index>> scored;
     for (Index j = rows.front().lo; j <= i; ++j) {
       std::vector<Real> p;
-      for (const NaiveRow& row : rows) p.push_back(row.p[static_cast<std::size_t>(j - row.lo)]);
+      for (const NaiveRow& row : rows) p.push_back(row.p[j - row.lo]);
       scored.emplace_back(combine(p, group), j);
     }
     std::vector<Index> best = best_tokens(scored, budget);
@@ -197,7 +197,7 @@ std::vector<Index> naive_farthest_first(ConstMatrix points, Index first, Index l
                                         Index count) {
   std::vector<Index> centres;
   std::set<Index> chosen;
-  while (static_cast<Index>(centres.size()) < count && first < last) {
+  while (std::ssize(centres) < count && first < last) {
     Index best = centres.empty() ? start : -1;
     double best_distance = -1.0;
     for (Index j = first; j < last && !centres.empty(); ++j) {
@@ -234,7 +234,7 @@ double best_covering_radius(ConstMatrix points, Index first, Index last, Index c
     for (Index j = 0; j < size; ++j) {
       if ((mask >> j) & 1U) centres.push_back(first + j);
     }
-    if (static_cast<Index>(centres.size()) != count) continue;
+    if (std::ssize(centres) != count) continue;
     best = std::min(best, naive_covering_radius(points, first, last, centres));
   }
   return best;

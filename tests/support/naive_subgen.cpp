@@ -23,7 +23,7 @@ NaiveSubgen naive_subgen(const Stream& stream, Index tokens, double delta, Index
   std::mt19937_64 rng(seed * 0x9e3779b97f4a7c15ULL + 17);
   std::uniform_real_distribution<double> uniform(0.0, 1.0);
   NaiveSubgen state;
-  state.slots.assign(static_cast<std::size_t>(s), -1);
+  state.slots.assign(s, -1);
 
   for (Index j = 0; j < tokens; ++j) {
     std::size_t nearest = state.clusters.size();

@@ -36,7 +36,7 @@ KeptSets naive_tova(const std::vector<const Stream*>& streams, Index prompt, Ind
   const StreamShape& shape = streams.front()->shape;
   std::vector<Index> held;
   for (Index j = std::min(shape.first_visible(prompt), prompt); j < prompt; ++j) held.push_back(j);
-  if (static_cast<Index>(held.size()) > budget) {
+  if (std::ssize(held) > budget) {
     std::vector<Index> seen;
     for (Index j = shape.first_visible(prompt - 1); j < prompt; ++j) seen.push_back(j);
     if (once) held.pop_back();
@@ -49,7 +49,7 @@ KeptSets naive_tova(const std::vector<const Stream*>& streams, Index prompt, Ind
     held.push_back(i);
     while (held.front() < shape.first_visible(i)) held.erase(held.begin());
     out.push_back(held);
-    if (!once && static_cast<Index>(held.size()) > budget) {
+    if (!once && std::ssize(held) > budget) {
       held = naive_best(held, weights(streams, i, held, held), budget);
     }
   }

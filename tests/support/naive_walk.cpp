@@ -11,7 +11,7 @@ NaiveWalk naive_walk(Index count, const WalkKernel& kernel, Real gain, bool firs
   for (Index j = 0; j < count; ++j) {
     const Index seen = bug == WalkBug::kStaleSum ? j - 1 : j;
     Real y = 0;
-    for (Index i = 0; i < seen; ++i) y += out.signs[static_cast<std::size_t>(i)] * kernel(i, j);
+    for (Index i = 0; i < seen; ++i) y += out.signs[i] * kernel(i, j);
     Real p = 0.5L - gain * y;
     if (bug == WalkBug::kWrongSign) p = 0.5L + gain * y;
     if (bug == WalkBug::kLostFactorTwo) p = 0.5L - 2 * gain * y;
@@ -19,8 +19,7 @@ NaiveWalk naive_walk(Index count, const WalkKernel& kernel, Real gain, bool firs
     out.wanted.push_back(p);
     if (p < 0 || p > 1) ++out.outside;
     const bool plus =
-        (j == 0 && first_is_plus) ||
-        static_cast<Real>(coins[static_cast<std::size_t>(j)]) < std::clamp<Real>(p, 0, 1);
+        (j == 0 && first_is_plus) || static_cast<Real>(coins[j]) < std::clamp<Real>(p, 0, 1);
     out.signs.push_back(plus ? 1 : -1);
   }
   return out;
@@ -36,8 +35,8 @@ WalkKernel balance_kernel(const Stream& stream, const std::vector<Index>& tokens
     return sum;
   };
   return [&stream, tokens, r, value_norm, dot](Index i, Index j) {
-    const Index a = tokens[static_cast<std::size_t>(i)];
-    const Index b = tokens[static_cast<std::size_t>(j)];
+    const Index a = tokens[i];
+    const Index b = tokens[j];
     const Real exponent = stream.shape.scale * (dot(stream.keys, a, b) - r * r);
     const Real values = value_norm > 0 ? dot(stream.values, a, b) / (value_norm * value_norm) : 1;
     return std::exp(std::min<Real>(exponent, 700)) * values;
@@ -56,7 +55,7 @@ NaiveHalf naive_softmax_balance(const Stream& stream, const std::vector<Index>& 
   const Real unscale =
       bug == WalkBug::kUnscaledKernel ? std::exp(static_cast<Real>(stream.shape.scale) * r * r) : 1;
   const WalkKernel kernel = [&](Index i, Index j) { return scaled(i, j) * unscale; };
-  out.walk = naive_walk(static_cast<Index>(tokens.size()), kernel, 1 / (2 * c), false, coins, bug);
+  out.walk = naive_walk(std::ssize(tokens), kernel, 1 / (2 * c), false, coins, bug);
 
   std::vector<Index> plus;
   std::vector<Index> minus;

@@ -23,7 +23,7 @@ void fill_clustered(OwnedStream& owned, const StreamSpec& spec, std::mt19937_64&
     const Index ball = static_cast<Index>(rng() % static_cast<std::uint64_t>(balls));
     for (Index k = 0; k < spec.d; ++k) {
       owned.keys[size_of(j, spec.d) + static_cast<std::size_t>(k)] =
-          centres[static_cast<std::size_t>(ball * spec.d + k)] + 0.1 * normal(rng);
+          centres[ball * spec.d + k] + 0.1 * normal(rng);
     }
     const double size = std::exp(0.5 * normal(rng));
     for (Index k = 0; k < spec.dv; ++k) {
@@ -40,8 +40,7 @@ void scale_to_largest_logit(OwnedStream& owned, double largest) {
       for (Index j = 0; j <= i; ++j) {
         double x = 0.0;
         for (Index k = 0; k < shape.d; ++k) {
-          x += q[static_cast<std::size_t>((i - shape.first_query) * shape.d + k)] *
-               owned.keys[static_cast<std::size_t>(j * shape.d + k)];
+          x += q[(i - shape.first_query) * shape.d + k] * owned.keys[j * shape.d + k];
         }
         found = std::max(found, std::fabs(shape.scale * x));
       }
@@ -139,7 +138,7 @@ std::unique_ptr<OwnedStream> make_stream(const StreamSpec& spec) {
   std::mt19937_64 rng(spec.seed * 1000003 + static_cast<std::uint64_t>(spec.kind));
   owned->keys.resize(size_of(spec.tokens, spec.d));
   owned->values.resize(size_of(spec.tokens, spec.dv));
-  owned->queries.assign(static_cast<std::size_t>(spec.heads_per_kv),
+  owned->queries.assign(spec.heads_per_kv,
                         std::vector<double>(size_of(spec.tokens - spec.first_query, spec.d)));
   fill_gaussian(owned->keys, rng);
   fill_gaussian(owned->values, rng);
@@ -208,9 +207,9 @@ std::unique_ptr<OwnedStream> stream_of(const Rows& keys, const Rows& values,
   owned->values = flat(values);
   for (const Rows& q : queries) owned->queries.push_back(flat(q));
   StreamShape& shape = owned->stream.shape;
-  shape.tokens = static_cast<Index>(keys.size());
-  shape.d = static_cast<Index>(keys.front().size());
-  shape.dv = static_cast<Index>(values.front().size());
+  shape.tokens = std::ssize(keys);
+  shape.d = std::ssize(keys.front());
+  shape.dv = std::ssize(values.front());
   shape.heads_per_kv = static_cast<int>(queries.size());
   shape.first_query = static_cast<Index>(keys.size() - queries.front().size());
   shape.window = window;

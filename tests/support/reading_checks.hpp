@@ -23,7 +23,7 @@ inline void check_answers(const std::string& id, const Stream& stream, Index pro
       CAPTURE(row);
       CAPTURE(g);
       const Answer answer = library_answer(stream, g, row, all[r]);
-      const std::vector<double>& naive = expected[r][static_cast<std::size_t>(g)];
+      const std::vector<double>& naive = expected[r][g];
       for (std::size_t c = 0; c < naive.size(); ++c) {
         CHECK(std::fabs(answer.answer[c] - naive[c]) <= 1e-12 * (1.0 + std::fabs(naive[c])));
       }

@@ -12,7 +12,7 @@ namespace shard_test {
 
 // One dump with a sequence of so many layers, and one cell per layer and head.
 Plan plan_of_layers(const SweepFolder& folder, int layers, int kv_heads = 1) {
-  std::vector<int> list(static_cast<std::size_t>(layers));
+  std::vector<int> list(layers);
   std::iota(list.begin(), list.end(), 0);
   return make_plan(folder.parse(sweep(entry("exact", ""))),
                    {planned_dump("a", 100, list, kv_heads)});
@@ -32,9 +32,9 @@ std::vector<int> dealt(const Plan& plan, const std::vector<double>& cost, int co
 
 std::vector<double> loads(const std::vector<int>& dealt, const std::vector<double>& cost,
                           int count) {
-  std::vector<double> sums(static_cast<std::size_t>(count), 0.0);
+  std::vector<double> sums(count, 0.0);
   for (std::size_t g = 0; g < dealt.size(); ++g) {
-    sums[static_cast<std::size_t>(dealt[g] - 1)] += cost[g];
+    sums[dealt[g] - 1] += cost[g];
   }
   return sums;
 }

@@ -153,8 +153,7 @@ void AccumulatedScores::keep(Index token) {
   for (std::size_t g = 0; g < noise_.size(); ++g) {
     noise_[g].push_back(kept_scores_.token_noise(static_cast<int>(g), token));
   }
-  sketch_.bookkeeping =
-      static_cast<Index>(tokens_.size()) * shape_.heads_per_kv * scoring_.numbers_per_head;
+  sketch_.bookkeeping = std::ssize(tokens_) * shape_.heads_per_kv * scoring_.numbers_per_head;
 }
 
 void AccumulatedScores::drop(std::size_t place) {
@@ -163,8 +162,7 @@ void AccumulatedScores::drop(std::size_t place) {
   for (auto& head : scores_) head.erase(head.begin() + at);
   for (auto& head : noise_) head.erase(head.begin() + at);
   sketch_.erase(at);
-  sketch_.bookkeeping =
-      static_cast<Index>(tokens_.size()) * shape_.heads_per_kv * scoring_.numbers_per_head;
+  sketch_.bookkeeping = std::ssize(tokens_) * shape_.heads_per_kv * scoring_.numbers_per_head;
 }
 
 void AccumulatedScores::extend(Index first, Index last) {
@@ -188,7 +186,7 @@ void AccumulatedScores::finish_prompt() {
   for (const Index token : kept) {
     keep(token);
     for (std::size_t g = 0; g < scores_.size(); ++g) {
-      scores_[g].back() = sums[g][static_cast<std::size_t>(token)];
+      scores_[g].back() = sums[g][token];
     }
   }
 }
@@ -199,7 +197,7 @@ void AccumulatedScores::answered(const RowLogits& row) {
     const auto head = static_cast<std::size_t>(g);
     kept_scores_.add(row, g, tokens_, noise_.empty() ? none : noise_[head], scores_[head].data());
   }
-  if (static_cast<Index>(tokens_.size()) <= subset_.budget) return;
+  if (std::ssize(tokens_) <= subset_.budget) return;
   const auto may_go = std::upper_bound(tokens_.begin(), tokens_.end(), row.row - subset_.recent);
   const auto count = static_cast<std::size_t>(may_go - tokens_.begin());
   if (count == 0) return;
@@ -230,10 +228,10 @@ KeptCounts most_kept_by_score(const TokenCount& budget, Index numbers_per_head,
 std::vector<Index> best_of_prompt(const CellContext& context, const ScoreSums& scores,
                                   const RankedSubset& subset, Index last) {
   const PromptRange prompt = visible_prompt(context.stream.shape, context.prompt);
-  std::vector<double> combined(static_cast<std::size_t>(std::max<Index>(0, prompt.size() - last)));
+  std::vector<double> combined(std::max<Index>(0, prompt.size() - last));
   for (std::size_t j = 0; j < combined.size(); ++j) {
     combined[j] = combine(subset.group, context.stream.shape.heads_per_kv, [&](int g) {
-      return scores[static_cast<std::size_t>(g)][static_cast<std::size_t>(prompt.first) + j];
+      return scores[g][static_cast<std::size_t>(prompt.first) + j];
     });
   }
   return best_tokens(combined, prompt.first, subset.budget - subset.recent);

@@ -38,9 +38,9 @@ void AttentionEvictor::extend(Index first, Index last) {
 }
 
 void AttentionEvictor::answered(const RowLogits& row) {
-  shares_.resize(static_cast<std::size_t>(row.heads_per_kv));
+  shares_.resize(row.heads_per_kv);
   for (int g = 0; g < row.heads_per_kv; ++g) {
-    std::vector<double>& x = shares_[static_cast<std::size_t>(g)];
+    std::vector<double>& x = shares_[g];
     x.clear();
     for (const SketchRow& each : sketch_.rows()) x.push_back(logit(row, g, each));
     softmax_with_sink(x.data(), x.size(), row.sink(g));
@@ -55,7 +55,7 @@ void AttentionEvictor::answered(const RowLogits& row) {
 double AttentionEvictor::logit(const RowLogits& row, int g, const SketchRow& of) const {
   if (of.own_key < 0) return row.logit(g, of.token);
   const StreamShape& shape = context_.stream.shape;
-  const std::vector<double>& key = sketch_.own_keys[static_cast<std::size_t>(of.own_key)];
+  const std::vector<double>& key = sketch_.own_keys[of.own_key];
   const double x =
       shape.scale * canonical_dot(context_.stream.query(g, row.row), key.data(), shape.d);
   double logit = shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x;

@@ -20,7 +20,7 @@ class ClusterSamples {
   // `token` becomes the n-th member of a cluster: each sample becomes it with probability 1/n.
   void join(std::size_t cluster, Index token);
 
-  Index clusters() const { return static_cast<Index>(counts_.size()); }
+  Index clusters() const { return std::ssize(counts_); }
 
  private:
   // Few samples are followed one by one, as exact jumps. Where t is beyond any cluster's size

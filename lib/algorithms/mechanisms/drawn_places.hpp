@@ -40,7 +40,7 @@ inline std::vector<DrawnPlace> counted(const std::vector<Index>& places) {
   if (places.empty()) return out;
   std::vector<std::int32_t> times(
       static_cast<std::size_t>(*std::max_element(places.begin(), places.end()) + 1), 0);
-  for (const Index place : places) ++times[static_cast<std::size_t>(place)];
+  for (const Index place : places) ++times[place];
   for (std::size_t place = 0; place < times.size(); ++place) {
     if (times[place] > 0) out.push_back({static_cast<Index>(place), times[place]});
   }

@@ -61,7 +61,7 @@ std::vector<std::vector<double>> means(UnrotatedQueries& queries, const StreamSh
     for (std::size_t g = 0; g < out.size(); ++g) {
       for (Index r = 0; r < count; ++r) {
         const double* q = queries.row(g, r);
-        for (Index k = 0; k < shape.d; ++k) out[g][static_cast<std::size_t>(k)] += q[k];
+        for (Index k = 0; k < shape.d; ++k) out[g][k] += q[k];
       }
     }
   });
@@ -78,7 +78,7 @@ std::vector<std::vector<double>> covariances(UnrotatedQueries& queries, const St
     for (std::size_t g = 0; g < mean.size(); ++g) {
       for (Index r = 0; r < count; ++r) {
         double* q = queries.row(g, r);
-        for (Index k = 0; k < d; ++k) q[k] -= mean[g][static_cast<std::size_t>(k)];
+        for (Index k = 0; k < d; ++k) q[k] -= mean[g][k];
       }
     }
     for (std::size_t g = 0; g < mean.size(); ++g) {
@@ -127,23 +127,23 @@ std::vector<double> expected_logits(const ExpectedQueries& queries, int g, const
                                     PromptRange tokens) {
   const Index d = stream.shape.d;
   const double scale = stream.shape.scale;
-  const double* mean = queries.mean[static_cast<std::size_t>(g)].data();
-  std::vector<double> out(static_cast<std::size_t>(tokens.size()));
+  const double* mean = queries.mean[g].data();
+  std::vector<double> out(tokens.size());
   parallel_for(tokens.size(), [&](Index j) {
     const double* key = stream.keys.row(tokens.first + j);
     double logit = scale * canonical_dot(mean, key, d);
     if (!queries.covariance.empty()) {
-      const double* rows = queries.covariance[static_cast<std::size_t>(g)].data();
-      std::vector<double> product(static_cast<std::size_t>(d), 0.0);
+      const double* rows = queries.covariance[g].data();
+      std::vector<double> product(d, 0.0);
       for (Index a = 0; a < d; ++a) {
         for (Index b = 0; b < d; ++b) {
-          double& sum = product[static_cast<std::size_t>(b)];
+          double& sum = product[b];
           sum = fused(key[a], rows[a * d + b], sum);
         }
       }
       logit += scale * scale / 2.0 * canonical_dot(product.data(), key, d);
     }
-    out[static_cast<std::size_t>(j)] = logit;
+    out[j] = logit;
   });
   return out;
 }

@@ -59,7 +59,7 @@ inline void check_ranked(const std::vector<double>& scores) {
 inline std::vector<Index> best_tokens(const std::vector<double>& scores, Index first, Index count) {
   check_ranked(scores);
   std::vector<Index> best;
-  const auto size = static_cast<Index>(scores.size());
+  const auto size = std::ssize(scores);
   count = std::clamp<Index>(count, 0, size);
   if (count == 0) return best;
   std::vector<double> ranked = scores;
@@ -68,9 +68,9 @@ inline std::vector<Index> best_tokens(const std::vector<double>& scores, Index f
   const double least = *last;
   Index of_the_least =
       count - std::count_if(ranked.begin(), last, [&](double score) { return score > least; });
-  best.reserve(static_cast<std::size_t>(count));
+  best.reserve(count);
   for (Index i = 0; i < size; ++i) {
-    const double score = scores[static_cast<std::size_t>(i)];
+    const double score = scores[i];
     if (score > least || (score == least && of_the_least-- > 0)) best.push_back(first + i);
   }
   return best;

@@ -16,7 +16,7 @@ HashedKeys::HashedKeys(const CellContext& context, Index bits, std::string_view 
 std::uint32_t HashedKeys::number_of(const double* vector) const {
   const Index d = stream_.shape.d;
   std::uint32_t code = 0;
-  for (Index bit = 0; bit * d < static_cast<Index>(planes_.size()); ++bit) {
+  for (Index bit = 0; bit * d < std::ssize(planes_); ++bit) {
     const bool above = canonical_dot(vector, planes_.data() + bit * d, d) > 0.0;
     code |= static_cast<std::uint32_t>(above) << bit;
   }
@@ -44,7 +44,7 @@ std::vector<Index> HashedKeys::around(const double* query, Index block) const {
   const Index first = std::clamp<Index>(place - count / 2, 0, tokens() - count);
   std::vector<Index> out;
   for (Index k = first; k < first + count; ++k) {
-    out.push_back(sorted_[static_cast<std::size_t>(k)].second);
+    out.push_back(sorted_[k].second);
   }
   std::sort(out.begin(), out.end());
   return out;

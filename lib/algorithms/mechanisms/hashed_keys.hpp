@@ -21,8 +21,8 @@ class HashedKeys {
 
   // Tokens [first, last) arrive, in order.
   void add(Index first, Index last);
-  Index tokens() const { return static_cast<Index>(sorted_.size()); }
-  Index plane_numbers() const { return static_cast<Index>(planes_.size()); }
+  Index tokens() const { return std::ssize(sorted_); }
+  Index plane_numbers() const { return std::ssize(planes_); }
 
   // The `block` tokens around the query's place in the order of (number, token), ascending; all
   // tokens where these are all. The place: behind the tokens of a lower number and half of those

@@ -12,9 +12,8 @@ template <class Time>
 std::vector<std::int32_t> ordered(const std::vector<KeptRow>& rows, const Time& time) {
   std::vector<std::int32_t> order(rows.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    return time(rows[static_cast<std::size_t>(a)]) < time(rows[static_cast<std::size_t>(b)]);
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::int32_t a, std::int32_t b) { return time(rows[a]) < time(rows[b]); });
   return order;
 }
 
@@ -49,17 +48,17 @@ void KeptRowsReplay::extend(Index first, Index last) {
     leave_window(i);
     for (; ended_ < by_end_.size(); ++ended_) {
       const std::int32_t r = by_end_[ended_];
-      if (kept_.rows[static_cast<std::size_t>(r)].end > i) break;
+      if (kept_.rows[r].end > i) break;
       remove(r);
     }
     for (; arrived_ < by_arrival_.size(); ++arrived_) {
       const std::int32_t r = by_arrival_[arrived_];
-      if (arrival(kept_.rows[static_cast<std::size_t>(r)]) > i) break;
+      if (arrival(kept_.rows[r]) > i) break;
       add(r, i);
     }
     if (kept_.appends) appended_.push_back(place(SketchRow::exact(i)));
     if (!kept_.further_numbers.empty()) {
-      sketch_.bookkeeping = kept_.further_numbers[static_cast<std::size_t>(i - prompt_)];
+      sketch_.bookkeeping = kept_.further_numbers[i - prompt_];
     }
   }
 }
@@ -69,11 +68,11 @@ void KeptRowsReplay::leave_window(Index row) {
   const Index first = shape_.first_visible(row);
   for (; left_ < by_token_.size(); ++left_) {
     const std::int32_t r = by_token_[left_];
-    if (kept_.rows[static_cast<std::size_t>(r)].token >= first) break;
-    if (kept_.rows[static_cast<std::size_t>(r)].token >= 0) remove(r);
+    if (kept_.rows[r].token >= first) break;
+    if (kept_.rows[r].token >= 0) remove(r);
   }
   for (; kept_.appends && first_appended_ < std::min(first, row); ++first_appended_) {
-    clear_place(appended_[static_cast<std::size_t>(first_appended_ - prompt_)]);
+    clear_place(appended_[first_appended_ - prompt_]);
   }
 }
 
@@ -100,7 +99,7 @@ void KeptRowsReplay::add(std::int32_t r, Index now) {
 }
 
 void KeptRowsReplay::remove(std::int32_t r) {
-  Index& position = position_of_[static_cast<std::size_t>(r)];
+  Index& position = position_of_[r];
   if (position < 0) return;
   if (sketch_.declared) sketch_.declared->covered -= counts_of(sketch_[position]);
   clear_place(position);

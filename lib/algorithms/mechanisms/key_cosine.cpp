@@ -36,18 +36,18 @@ std::vector<double> unit_keys(const std::vector<const double*>& keys, Index d,
 void for_each_cosine(const std::vector<double>& a, const std::vector<double>& b, Index d,
                      const std::function<void(Index i, double* products)>& visit) {
   constexpr Index kRowsPerTask = 6;
-  const Index rows = static_cast<Index>(a.size()) / d;
-  const Index columns = static_cast<Index>(b.size()) / d;
+  const Index rows = std::ssize(a) / d;
+  const Index columns = std::ssize(b) / d;
   const PackedKeys keys(ConstMatrix(b.data(), columns, d), 0, columns);
   StreamShape plain;  // scale 1, no cap
   plain.d = d;
-  std::vector<double> block(static_cast<std::size_t>(kCosinesAtOnce * keys.padded()));
+  std::vector<double> block(kCosinesAtOnce * keys.padded());
   for (Index first = 0; first < rows; first += kCosinesAtOnce) {
     std::vector<const double*> some;
     for (Index i = first; i < std::min(first + kCosinesAtOnce, rows); ++i) {
       some.push_back(a.data() + i * d);
     }
-    const auto count = static_cast<Index>(some.size());
+    const auto count = std::ssize(some);
     parallel_for((count + kRowsPerTask - 1) / kRowsPerTask, [&](Index task) {
       const Index from = task * kRowsPerTask;
       const std::vector<const double*> mine(some.begin() + from,
@@ -71,12 +71,12 @@ void for_each_nearest(
     const std::function<void(std::int32_t token, std::size_t place, double cosine)>& visit) {
   const Index d = stream.shape.d;
   const auto length = [](double norm) { return std::max(norm, kLeastLength); };
-  for_each_cosine(
-      unit_keys(keys_of(stream, tokens), d, length), unit_keys(keys_of(stream, among), d, length),
-      d, [&](Index i, const double* cosines) {
-        const double* best = std::max_element(cosines, cosines + among.size());
-        visit(tokens[static_cast<std::size_t>(i)], static_cast<std::size_t>(best - cosines), *best);
-      });
+  for_each_cosine(unit_keys(keys_of(stream, tokens), d, length),
+                  unit_keys(keys_of(stream, among), d, length), d,
+                  [&](Index i, const double* cosines) {
+                    const double* best = std::max_element(cosines, cosines + among.size());
+                    visit(tokens[i], static_cast<std::size_t>(best - cosines), *best);
+                  });
 }
 
 }  // namespace kvbench

@@ -37,7 +37,7 @@ std::vector<Index> counts_of_best(const LayerScores::Result& layer, Index total,
   std::vector<Index> counts;
   for (std::size_t h = 0; h < layer.size(); ++h) {
     std::vector<double> scores = layer[h].scores;
-    const auto first = std::min<Index>(forced, static_cast<Index>(scores.size()));
+    const auto first = std::min<Index>(forced, std::ssize(scores));
     std::nth_element(scores.begin(), scores.begin() + first, scores.end(), std::greater<>());
     for (auto score = scores.begin() + first; score != scores.end(); ++score) {
       rest.push_back({*score, h});
@@ -45,12 +45,12 @@ std::vector<Index> counts_of_best(const LayerScores::Result& layer, Index total,
     counts.push_back(first);
     total -= first;
   }
-  total = std::clamp<Index>(total, 0, static_cast<Index>(rest.size()));
+  total = std::clamp<Index>(total, 0, std::ssize(rest));
   std::nth_element(rest.begin(), rest.begin() + total, rest.end(),
                    [](const Place& a, const Place& b) {
                      return a.score != b.score ? a.score > b.score : a.head < b.head;
                    });
-  for (Index k = 0; k < total; ++k) ++counts[rest[static_cast<std::size_t>(k)].head];
+  for (Index k = 0; k < total; ++k) ++counts[rest[k].head];
   return counts;
 }
 

@@ -86,7 +86,7 @@ AlignedDoubles column_squares(const Design<Fill>& design) {
   design.each([&](Index, ConstMatrix x) {
     for (Index r = 0; r < x.rows; ++r) {
       for (Index j = 0; j < x.cols; ++j) {
-        double& sum = squares[static_cast<std::size_t>(j)];
+        double& sum = squares[j];
         sum = std::fma(x(r, j), x(r, j), sum);
       }
     }
@@ -102,7 +102,7 @@ void solve_dual(const Design<Fill>& design, ConstMatrix y, double shift, Mutable
   design.each([&](Index first, ConstMatrix x) {
     for (Index r = 0; r < x.rows; ++r) {
       for (Index j = 0; j < x.cols; ++j) {
-        transposed[static_cast<std::size_t>(j * n + first + r)] = x(r, j);
+        transposed[j * n + first + r] = x(r, j);
       }
     }
   });
@@ -123,10 +123,10 @@ Solved solve_ridge(const Design<Fill>& design, ConstMatrix y, double ridge, bool
   const Index t = design.columns;
   const bool by_dual = design.rows < t;
   Solved out;
-  out.solution.assign(static_cast<std::size_t>(t * y.cols), 0.0);
+  out.solution.assign(t * y.cols, 0.0);
   const MutableMatrix solution(out.solution.data(), t, y.cols);
   if (with_products || !by_dual) {
-    out.gram.assign(static_cast<std::size_t>(t * t), 0.0);
+    out.gram.assign(t * t, 0.0);
     design.each([&](Index first, ConstMatrix x) {
       add_gram(x, {out.gram.data(), t, t});
       add_product(x, {y.row(first), x.rows, y.cols, y.stride}, solution);
@@ -137,7 +137,7 @@ Solved solve_ridge(const Design<Fill>& design, ConstMatrix y, double ridge, bool
   const AlignedDoubles squares = out.gram.empty() ? column_squares(design) : AlignedDoubles();
   double trace = 0.0;
   for (Index i = 0; i < t; ++i) {
-    trace += out.gram.empty() ? squares[static_cast<std::size_t>(i)] : gram(i, i);
+    trace += out.gram.empty() ? squares[i] : gram(i, i);
   }
   if (trace == 0.0) return out;  // X is 0: the least solution
   const double shift = ridge * trace / static_cast<double>(t);
@@ -162,7 +162,7 @@ double residual(const Design<Fill>& design, ConstMatrix solution, ConstMatrix y)
     for (Index r = 0; r < x.rows; ++r) {
       for (Index k = 0; k < y.cols; ++k) {
         const double target = y(first + r, k);
-        const double off = fitted[static_cast<std::size_t>(r * y.cols + k)] - target;
+        const double off = fitted[r * y.cols + k] - target;
         error = std::fma(off, off, error);
         whole = std::fma(target, target, whole);
       }
@@ -174,7 +174,7 @@ double residual(const Design<Fill>& design, ConstMatrix solution, ConstMatrix y)
 // w <- clamp(w - M^T (M w - y) / |M|_2^2).
 void descend(const Solved& solved, const FitRule& rule, std::vector<double>& weights) {
   if (rule.steps == 0) return;
-  const auto t = static_cast<Index>(weights.size());
+  const auto t = std::ssize(weights);
   AlignedDoubles full = solved.gram;
   mirror_upper({full.data(), t, t});
   const double smoothness = largest_eigenvalue({solved.gram.data(), t, t});
@@ -257,7 +257,7 @@ class Fit {
   // M: under the reference's largest logit over all its tokens.
   void exponentials(Index first, Index last, double* m) const {
     each_row(first, last, [&](Index q, const double* x) {
-      const double shift = attention_.largest[static_cast<std::size_t>(q)];
+      const double shift = attention_.largest[q];
       double* row = m + (q - first) * t_;
       for (Index j = 0; j < t_; ++j) row[j] = shift == kUnseen ? 0.0 : canonical_exp(x[j] - shift);
     });
@@ -268,7 +268,7 @@ class Fit {
     each_row(first, last, [&](Index q, double* x) {
       exponentiate(x, t_);
       double* row = to + (q - first) * t_;
-      for (Index j = 0; j < t_; ++j) row[j] = out_.weights[static_cast<std::size_t>(j)] * x[j];
+      for (Index j = 0; j < t_; ++j) row[j] = out_.weights[j] * x[j];
       const double sum = sum_of(row, t_);
       if (sum == 0.0) return;
       for (Index j = 0; j < t_; ++j) row[j] /= sum;
@@ -356,7 +356,7 @@ ReferenceAttention::Result ReferenceAttention::compute(const SharedContext& cont
   const Stream& stream = context.stream;
   const Index dv = stream.shape.dv;
   const Index tokens = references.tokens();
-  std::vector<std::int32_t> all(static_cast<std::size_t>(tokens));
+  std::vector<std::int32_t> all(tokens);
   std::iota(all.begin(), all.end(), static_cast<std::int32_t>(references.first_token));
   const ReferenceLogits logits(stream, references, std::move(all));
   const Index count = logits.count();
@@ -364,9 +364,9 @@ ReferenceAttention::Result ReferenceAttention::compute(const SharedContext& cont
   for (auto* scores : {&out.rms, &out.max, &out.mean}) {
     scores->assign(static_cast<std::size_t>(tokens), 0.0);
   }
-  out.largest.resize(static_cast<std::size_t>(count));
-  out.sum.resize(static_cast<std::size_t>(count));
-  out.outputs.assign(static_cast<std::size_t>(count * dv), 0.0);
+  out.largest.resize(count);
+  out.sum.resize(count);
+  out.outputs.assign(count * dv, 0.0);
   AlignedDoubles block(static_cast<std::size_t>(kReferencesAtOnce * logits.stride()));
   for (Index first = 0; first < count; first += kReferencesAtOnce) {
     const Index last = std::min(count, first + kReferencesAtOnce);

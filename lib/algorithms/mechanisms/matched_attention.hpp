@@ -37,7 +37,7 @@ class ReferenceLogits {
                   std::vector<std::int32_t> tokens);
 
   Index count() const { return references_.rows() * stream_.shape.heads_per_kv; }
-  Index tokens() const { return static_cast<Index>(tokens_.size()); }
+  Index tokens() const { return std::ssize(tokens_); }
   Index stride() const { return keys_.padded(); }  // stride of a block
 
   // x[q - first] of references q in [first, last), stride() apart; -inf where one does not see the

@@ -23,7 +23,7 @@ class Pursuit {
       : rule_(rule),
         target_(sums),
         tokens_(tokens),
-        references_(static_cast<Index>(sums.size())),
+        references_(std::ssize(sums)),
         e_(exponentials),
         residual_(sums),
         taken_(static_cast<std::size_t>(tokens), 0),
@@ -78,7 +78,7 @@ class Pursuit {
   }
 
  private:
-  Index size() const { return static_cast<Index>(chosen_.size()); }
+  Index size() const { return std::ssize(chosen_); }
   const double* column(Index token) const { return e_.data() + token * references_; }
 
   double product(Index token, const std::vector<double>& x) const {
@@ -89,7 +89,7 @@ class Pursuit {
     parallel_for((tokens_ + kTokensOfTask - 1) / kTokensOfTask, [&](Index task) {
       const Index end = std::min(tokens_, (task + 1) * kTokensOfTask);
       for (Index j = task * kTokensOfTask; j < end; ++j) {
-        correlation_[static_cast<std::size_t>(j)] = product(j, residual_);
+        correlation_[j] = product(j, residual_);
       }
     });
   }
@@ -99,13 +99,13 @@ class Pursuit {
     for (Index j = 0; j < tokens_; ++j) {
       const auto at = static_cast<std::size_t>(j);
       if (taken_[at] != 0) continue;
-      if (best < 0 || correlation_[at] > correlation_[static_cast<std::size_t>(best)]) best = j;
+      if (best < 0 || correlation_[at] > correlation_[best]) best = j;
     }
     return best;
   }
 
   void take(Index token) {
-    taken_[static_cast<std::size_t>(token)] = 1;
+    taken_[token] = 1;
     chosen_.push_back(token);
     moments_.push_back(product(token, target_));
     std::vector<double>& with = gram_.emplace_back();
@@ -122,9 +122,9 @@ class Pursuit {
       AlignedDoubles gram(static_cast<std::size_t>(t * t), 0.0);
       double trace = 0.0;
       for (Index j = 0; j < t; ++j) {
-        const std::vector<double>& with = gram_[static_cast<std::size_t>(j)];
+        const std::vector<double>& with = gram_[j];
         for (Index i = 0; i <= j; ++i) {
-          gram[static_cast<std::size_t>(i * t + j)] = with[static_cast<std::size_t>(i)];
+          gram[i * t + j] = with[i];
         }
         trace += with.back();
       }
@@ -172,7 +172,7 @@ ReferenceExponentials reference_exponentials(const References& references,
 
 AlignedDoubles ReferenceExponentials::compute(const SharedContext& context) const {
   const Index tokens = references.tokens();
-  std::vector<std::int32_t> all(static_cast<std::size_t>(tokens));
+  std::vector<std::int32_t> all(tokens);
   std::iota(all.begin(), all.end(), static_cast<std::int32_t>(references.first_token));
   const ReferenceLogits logits(context.stream, references, std::move(all));
   const Index count = logits.count();
@@ -185,7 +185,7 @@ AlignedDoubles ReferenceExponentials::compute(const SharedContext& context) cons
     for (Index q = first; q < last; ++q) {
       double* row = x.data() + (q - first) * logits.stride();
       exponentiate(row, tokens);
-      for (Index j = 0; j < tokens; ++j) out[static_cast<std::size_t>(j * count + q)] = row[j];
+      for (Index j = 0; j < tokens; ++j) out[j * count + q] = row[j];
     }
   });
   return out;

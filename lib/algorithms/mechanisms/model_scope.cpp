@@ -25,7 +25,7 @@ struct PromptPass {
 PromptPass prompt_pass(const ModelContext& context, const Scoring& scoring, Index budget,
                        std::uint32_t seed) {
   PromptPass pass;
-  pass.totals.assign(static_cast<std::size_t>(context.tokens), 0.0);
+  pass.totals.assign(context.tokens, 0.0);
   context.for_each_stream([&](const Stream& stream) {
     throw_if_stopped();
     pass.heads += stream.shape.heads_per_kv;
@@ -67,7 +67,7 @@ DecodeLogits decode_logits(const ModelContext& context, const Scoring& scoring, 
   DecodeLogits out;
   out.columns = kept;
   for (Index j = first; j < last; ++j) out.columns.push_back(j);
-  const auto columns = static_cast<Index>(out.columns.size());
+  const auto columns = std::ssize(out.columns);
   context.for_each_stream([&](const Stream& stream) {
     const LogitNoise noise = scoring.noise_on(stream, seed);
     const std::size_t first_head = out.heads.size();
@@ -77,24 +77,23 @@ DecodeLogits decode_logits(const ModelContext& context, const Scoring& scoring, 
     }
     LogitBlock block;
     for (Index start = first; start < last; start += kRowsAtOnce) {
-      std::vector<Index> rows(static_cast<std::size_t>(std::min(kRowsAtOnce, last - start)));
+      std::vector<Index> rows(std::min(kRowsAtOnce, last - start));
       std::iota(rows.begin(), rows.end(), start);
       context.kernels.logits(stream, rows, block);
-      parallel_for(static_cast<Index>(rows.size()) * stream.shape.heads_per_kv,
-                   [&](Index query_index) {
-                     const auto g = static_cast<int>(query_index % stream.shape.heads_per_kv);
-                     const Index row = start + query_index / stream.shape.heads_per_kv;
-                     const double* x = block.logits.data() + query_index * block.tokens;
-                     double* to = out.heads[first_head + static_cast<std::size_t>(g)].data() +
-                                  (row - first) * columns;
-                     const Index lo = stream.shape.first_visible(row);
-                     for (Index c = 0; c < columns; ++c) {
-                       const Index token = out.columns[static_cast<std::size_t>(c)];
-                       if (token > row) break;
-                       if (token < lo) continue;
-                       to[c] = x[token] + noise.draw(g, row, token);
-                     }
-                   });
+      parallel_for(std::ssize(rows) * stream.shape.heads_per_kv, [&](Index query_index) {
+        const auto g = static_cast<int>(query_index % stream.shape.heads_per_kv);
+        const Index row = start + query_index / stream.shape.heads_per_kv;
+        const double* x = block.logits.data() + query_index * block.tokens;
+        double* to =
+            out.heads[first_head + static_cast<std::size_t>(g)].data() + (row - first) * columns;
+        const Index lo = stream.shape.first_visible(row);
+        for (Index c = 0; c < columns; ++c) {
+          const Index token = out.columns[c];
+          if (token > row) break;
+          if (token < lo) continue;
+          to[c] = x[token] + noise.draw(g, row, token);
+        }
+      });
     }
   });
   return out;
@@ -145,11 +144,11 @@ ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Inde
 
   std::vector<Index> tokens = trace.prompt_kept;  // kept
   std::vector<double> f;
-  for (const Index token : tokens) f.push_back(pass.totals[static_cast<std::size_t>(token)]);
+  for (const Index token : tokens) f.push_back(pass.totals[token]);
   Index rows = 0;
   for (Index first = prompt; first < context.tokens; first += rows) {
-    rows = std::min(rows_within(logit_bytes, pass.heads, static_cast<Index>(tokens.size())),
-                    context.tokens - first);
+    rows =
+        std::min(rows_within(logit_bytes, pass.heads, std::ssize(tokens)), context.tokens - first);
     const DecodeLogits logits = decode_logits(context, scoring, seed, tokens, first, first + rows);
     std::vector<std::size_t> kept(tokens.size());  // columns
     std::iota(kept.begin(), kept.end(), std::size_t{0});
@@ -171,7 +170,7 @@ ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Inde
         f[p] = std::fma(scoring.decay, f[p], scoring.gain * scores[p]);
       }
       Index evicted = -1;
-      if (static_cast<Index>(kept.size()) > budget) {
+      if (std::ssize(kept) > budget) {
         std::size_t lowest = kept.size();
         for (std::size_t p = 0; p < kept.size() && logits.columns[kept[p]] <= row - recent; ++p) {
           if (lowest == kept.size() || f[p] <= f[lowest]) lowest = p;
@@ -220,7 +219,7 @@ void TraceFollower::extend(Index first, Index last) {
   for (Index row = first; row < last; ++row) {
     // The token that the row before this one evicted is gone by now.
     const Index before = row - context_.prompt - 1;
-    const Index gone = before >= 0 ? trace_.evicted[static_cast<std::size_t>(before)] : -1;
+    const Index gone = before >= 0 ? trace_.evicted[before] : -1;
     for (Index p = 0; gone >= 0 && p < sketch_.size(); ++p) {
       if (sketch_[p].token == gone) {
         sketch_.erase(p);

@@ -56,7 +56,7 @@ void WindowScores::add_row(const Stream& stream, const LogitBlock& block, std::s
     sum += canonical_exp(stream.sink(static_cast<int>(g)) - block.max_logit[r * scores.size() + g]);
     for (Index j = lo; j < end; ++j) {
       const double share = weight * (e[j] / sum);
-      double& score = scores[g][static_cast<std::size_t>(j)];
+      double& score = scores[g][j];
       score = largest ? std::max(score, share) : score + share;
     }
   }
@@ -64,7 +64,7 @@ void WindowScores::add_row(const Stream& stream, const LogitBlock& block, std::s
 
 std::vector<double> pooled(const std::vector<double>& scores, Index kernel, Pool pool) {
   const bool average = pool == Pool::kAverage;
-  const Index n = static_cast<Index>(scores.size());
+  const Index n = std::ssize(scores);
   const Index reach = kernel / 2;
   std::vector<double> out(scores.size());
   for (Index j = 0; j < n; ++j) {
@@ -72,10 +72,10 @@ std::vector<double> pooled(const std::vector<double>& scores, Index kernel, Pool
     const Index last = std::min(n, j + reach + 1);
     double total = average ? 0.0 : -std::numeric_limits<double>::infinity();
     for (Index i = first; i < last; ++i) {
-      const double score = scores[static_cast<std::size_t>(i)];
+      const double score = scores[i];
       total = average ? total + score : std::max(total, score);
     }
-    out[static_cast<std::size_t>(j)] = average ? total / static_cast<double>(kernel) : total;
+    out[j] = average ? total / static_cast<double>(kernel) : total;
   }
   return out;
 }

@@ -27,11 +27,10 @@ void ReleasedH2o::extend(Index first, Index last) {
 void ReleasedH2o::attend(Index row) {
   const Index lo = shape_.first_visible(row);
   const Index candidates = std::max(lo, row - subset_.recent);  // [lo, candidates) compete
-  std::vector<double> combined(static_cast<std::size_t>(candidates - lo));
+  std::vector<double> combined(candidates - lo);
   for (std::size_t j = 0; j < combined.size(); ++j) {
-    combined[j] = combine(subset_.group, shape_.heads_per_kv, [&](int g) {
-      return scores_[static_cast<std::size_t>(g)][static_cast<std::size_t>(lo) + j];
-    });
+    combined[j] = combine(subset_.group, shape_.heads_per_kv,
+                          [&](int g) { return scores_[g][static_cast<std::size_t>(lo) + j]; });
   }
   const std::vector<Index> best = best_tokens(combined, lo, subset_.budget - subset_.recent);
   attended_.assign(best.begin(), best.end());
@@ -41,7 +40,7 @@ void ReleasedH2o::attend(Index row) {
       if (next < best.size() && best[next] == token) {
         ++next;
       } else {
-        head[static_cast<std::size_t>(token)] = 0.0;
+        head[token] = 0.0;
       }
     }
   }
@@ -59,13 +58,13 @@ void ReleasedH2o::attend(Index row) {
 void ReleasedH2o::answered(const RowLogits& row) {
   std::vector<double> score(attended_.size());
   for (int g = 0; g < row.heads_per_kv; ++g) {
-    std::vector<double>& head = scores_[static_cast<std::size_t>(g)];
+    std::vector<double>& head = scores_[g];
     for (std::size_t p = 0; p < score.size(); ++p) {
-      score[p] = head[static_cast<std::size_t>(attended_[p])];
+      score[p] = head[attended_[p]];
     }
     kept_scores_.add(row, g, attended_, {}, score.data());
     for (std::size_t p = 0; p < score.size(); ++p) {
-      head[static_cast<std::size_t>(attended_[p])] = score[p];
+      head[attended_[p]] = score[p];
     }
   }
 }

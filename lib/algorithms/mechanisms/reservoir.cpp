@@ -6,7 +6,7 @@
 namespace kvbench {
 
 Index next_weighted(const std::vector<double>& cumulative, Index a, double u) {
-  const double threshold = cumulative[static_cast<std::size_t>(a)] / u;
+  const double threshold = cumulative[a] / u;
   const auto begin = cumulative.begin() + a + 1;
   const auto found = std::upper_bound(begin, cumulative.end(), threshold);
   return found == cumulative.end() ? kNever : found - cumulative.begin();

@@ -51,7 +51,7 @@ StreamNorms::Result StreamNorms::compute(const SharedContext& context) const {
 std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedContext& context, double r_key,
                                                         double value_norm,
                                                         const std::vector<Index>& tokens) {
-  return context.kernels.walk_matrices({static_cast<Index>(tokens.size())}, [&](Index) {
+  return context.kernels.walk_matrices({std::ssize(tokens)}, [&](Index) {
     return walk_tokens(context.stream, r_key, value_norm, tokens);
   });
 }

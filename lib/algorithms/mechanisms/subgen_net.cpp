@@ -35,11 +35,11 @@ SlotWeights slot_weights(const Stream& stream, SlotSampling sampling, Index firs
 // ||v||^2 / w, by token; none if nothing is drawn.
 std::vector<double> squared_norms_per_weight(const Stream& stream, const SlotWeights& weights,
                                              Index first) {
-  std::vector<double> share(static_cast<std::size_t>(stream.shape.tokens), 0.0);
+  std::vector<double> share(stream.shape.tokens, 0.0);
   for (Index j = first; j < stream.shape.tokens; ++j) {
-    const double w = weights.weight[static_cast<std::size_t>(j - first)];
+    const double w = weights.weight[j - first];
     const double* v = stream.values.row(j);
-    if (w > 0.0) share[static_cast<std::size_t>(j)] = canonical_dot(v, v, stream.shape.dv) / w;
+    if (w > 0.0) share[j] = canonical_dot(v, v, stream.shape.dv) / w;
   }
   return share;
 }

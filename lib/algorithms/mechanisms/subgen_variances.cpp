@@ -36,7 +36,7 @@ std::vector<Query> scored_queries(const SharedContext& context, const RowBlock& 
     if (next == scored.end() || *next != row) continue;
     for (int g = 0; g < heads; ++g) {
       const Index query_index = static_cast<Index>(at) * heads + g;
-      const double shift = logits.max_logit[static_cast<std::size_t>(query_index)];
+      const double shift = logits.max_logit[query_index];
       queries.push_back({static_cast<std::size_t>(next - scored.begin()), row, query_index,
                          logits.exps.data() + query_index * logits.tokens,
                          canonical_exp(context.stream.sink(g) - shift)});
@@ -50,7 +50,7 @@ std::vector<Query> scored_queries(const SharedContext& context, const RowBlock& 
 template <class Terms>
 void add_in_parts(const std::vector<Query>& queries, Index step, const Terms& terms,
                   QueryMean& mean) {
-  const auto count = static_cast<Index>(queries.size());
+  const auto count = std::ssize(queries);
   const Index parts = kPartsPerThread * thread_count();
   const Index size = std::max<Index>(1, (count + parts * step - 1) / (parts * step)) * step;
   std::vector<double> found(queries.size(), 0.0);
@@ -141,8 +141,7 @@ class ClustersOfQueries {
 
  private:
   std::size_t cluster_of(Index token) const {
-    return static_cast<std::size_t>(
-        clustering_.assignment[static_cast<std::size_t>(token - clustering_.first)]);
+    return static_cast<std::size_t>(clustering_.assignment[token - clustering_.first]);
   }
   Index entered(Index row) const { return entered_at(clustering_.first, row, recent_); }
 
@@ -183,7 +182,7 @@ class ClustersOfQueries {
 std::vector<Index> scored_rows(const SharedContext& context) {
   if (context.scored_rows != nullptr) return *context.scored_rows;
   const StreamShape& shape = context.stream.shape;
-  std::vector<Index> rows(static_cast<std::size_t>(shape.tokens - shape.first_query));
+  std::vector<Index> rows(shape.tokens - shape.first_query);
   std::iota(rows.begin(), rows.end(), shape.first_query);
   return rows;
 }
@@ -220,8 +219,7 @@ void add_numerator_variances(const SharedContext& context, const RowBlock& block
     for (Index q = 0; q < count; ++q) {
       const Query& query = queries[q];
       const Index last = entered(query);
-      const double mu =
-          last > tokens.first ? tokens.mu[static_cast<std::size_t>(last - tokens.first - 1)] : 0.0;
+      const double mu = last > tokens.first ? tokens.mu[last - tokens.first - 1] : 0.0;
       const double norm = value_spectral[query.r];
       const double second_moment =
           mu * weighted_squares(query.e, tokens.share.data(), tokens.first, last);

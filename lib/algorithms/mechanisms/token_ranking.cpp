@@ -18,16 +18,16 @@ BudgetParts budget_parts(const RankingParameters& p, Index prompt) {
 
 std::vector<Index> within_budget(const std::vector<Index>& held, const BudgetParts& parts,
                                  const std::vector<double>& scores) {
-  const Index count = static_cast<Index>(held.size());
+  const Index count = std::ssize(held);
   if (count <= parts.budget) return held;
   Index first = 0;  // held[first], .., held[last - 1] compete
-  while (first < count && held[static_cast<std::size_t>(first)] < parts.sinks) ++first;
+  while (first < count && held[first] < parts.sinks) ++first;
   const Index last = std::max(first, count - parts.recent);
   const std::vector<double> ranked(scores.begin() + first, scores.begin() + last);
   const Index stay = parts.budget - (count - (last - first));
   std::vector<Index> kept(held.begin(), held.begin() + first);
   for (const Index place : best_tokens(ranked, first, stay)) {
-    kept.push_back(held[static_cast<std::size_t>(place)]);
+    kept.push_back(held[place]);
   }
   kept.insert(kept.end(), held.begin() + last, held.end());
   return kept;
@@ -105,7 +105,7 @@ void RankedStream::evict_one() {
   while (sketch_[first].token < parts_.sinks) ++first;
   Index worst = first;
   for (Index row = first; row < sketch_.size() - parts_.recent; ++row) {
-    if (scores_[static_cast<std::size_t>(row)] <= scores_[static_cast<std::size_t>(worst)]) {
+    if (scores_[row] <= scores_[worst]) {
       worst = row;
     }
   }

@@ -29,12 +29,12 @@ std::vector<double> expected(const ScoreParameters& p, const SharedContext& cont
                              PromptRange middle) {
   std::vector<double> scores =
       ExpectedAttention{kExpectedSinks, kExpectedFuture, true}.compute(context);
-  scores.resize(static_cast<std::size_t>(middle.size()));  // those before the window
+  scores.resize(middle.size());  // those before the window
   if (!p.value_norm) return scores;
   const ConstMatrix values = context.stream.values;
   for (Index j = 0; j < middle.size(); ++j) {
     const double* value = values.row(middle.first + j);
-    scores[static_cast<std::size_t>(j)] *= std::sqrt(canonical_dot(value, value, values.cols));
+    scores[j] *= std::sqrt(canonical_dot(value, value, values.cols));
   }
   return scores;
 }
@@ -134,13 +134,13 @@ std::vector<double> key_norm_scores(const Stream& stream, PromptRange tokens) {
 std::vector<double> key_differences(ConstMatrix keys, const std::vector<Index>& candidates) {
   const Index d = keys.cols;
   std::vector<double> norms;
-  std::vector<double> mean(static_cast<std::size_t>(d), 0.0);
+  std::vector<double> mean(d, 0.0);
   for (const Index token : candidates) {
     const double* key = keys.row(token);
     norms.push_back(std::sqrt(canonical_dot(key, key, d)));
     if (!std::isfinite(norms.back())) throw CellError("squares of the prompt's keys overflow");
     const double floored = std::max(norms.back(), kUnitFloor);
-    for (Index k = 0; k < d; ++k) mean[static_cast<std::size_t>(k)] += key[k] / floored;
+    for (Index k = 0; k < d; ++k) mean[k] += key[k] / floored;
   }
   for (double& x : mean) x /= static_cast<double>(candidates.size());
   const double length =

@@ -62,8 +62,7 @@ std::vector<Share> shares(const Parameters& p, const LayerScores::Result& layer,
   }
   const auto least = std::trunc(static_cast<double>(mean) * p.floor);
   std::vector<Share> out;
-  for (const Index counted :
-       counts_of_best(layer, static_cast<Index>(layer.size()) * mean, forced)) {
+  for (const Index counted : counts_of_best(layer, std::ssize(layer) * mean, forced)) {
     const double kept = static_cast<double>(counted) * (1.0 - p.floor) + least;
     out.push_back({counted, released ? static_cast<Index>(std::nearbyint(kept)) : counted});
   }
@@ -79,11 +78,10 @@ std::unique_ptr<Algorithm> create_adakv(const Parameters& p, const CellContext& 
   // Number of tokens up to which every head keeps all, counted as the others are.
   const Index whole = std::max(p.budget.of(context.prompt), mean + exact);
   if (visible <= whole) {
-    return std::make_unique<ChosenOnce>(
-        context, sinks_of(p), p.window, whole, std::vector<Index>{},
-        Derived{{"counted", parts.middle.size()},
-                {"selected", parts.middle.size()},
-                {"layer_tokens", static_cast<Index>(layer.size()) * visible}});
+    return std::make_unique<ChosenOnce>(context, sinks_of(p), p.window, whole, std::vector<Index>{},
+                                        Derived{{"counted", parts.middle.size()},
+                                                {"selected", parts.middle.size()},
+                                                {"layer_tokens", std::ssize(layer) * visible}});
   }
   const HeadScores& own = scores_of(layer, context.stream.id.kv_head);
   const std::vector<Share> of_heads = shares(p, layer, mean, exact);
@@ -91,7 +89,7 @@ std::unique_ptr<Algorithm> create_adakv(const Parameters& p, const CellContext& 
   for (std::size_t h = 0; h < layer.size(); ++h) {
     total += exact + std::min(of_heads[h].selected, layer[h].middle.size());
   }
-  const Share& share = of_heads[static_cast<std::size_t>(&own - layer.data())];
+  const Share& share = of_heads[&own - layer.data()];
   return std::make_unique<ChosenOnce>(
       context, sinks_of(p), p.window, whole,
       best_tokens(own.scores, own.middle.first, share.selected),

@@ -160,7 +160,7 @@ class AttentionMatching final : public CompressOnce {
   }
 
   void add_rows(const std::vector<std::int32_t>& tokens, FittedRows fitted) {
-    fitted_ = static_cast<Index>(tokens.size());
+    fitted_ = std::ssize(tokens);
     sum_residual_ = fitted.sum_residual;
     output_residual_ = fitted.output_residual;
     sketch_.own_values = std::move(fitted.values);

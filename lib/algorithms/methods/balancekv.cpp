@@ -53,7 +53,7 @@ class MergeAndReduce {
 
  private:
   void reduce(Index level, SoftmaxBalancer& balancer) {
-    auto& from = cells[static_cast<std::size_t>(level)];
+    auto& from = cells[level];
     auto& to = cells[static_cast<std::size_t>(level) + 1];
     const std::vector<Index> kept = balancer.halve(
         instance_, from, static_cast<std::uint32_t>(level), level == 0 ? matrix(from) : nullptr);
@@ -157,7 +157,7 @@ struct FirstReductions {
     Result matrices;
     const auto enter = [&](double norm, std::vector<Index>& batch, Index token) {
       batch.push_back(token);
-      if (static_cast<Index>(batch.size()) < t) return;
+      if (std::ssize(batch) < t) return;
       matrices[{norm, batch.front()}] = softmax_walk_matrix(context, r_key, norm, batch);
       batch.clear();
     };
@@ -166,8 +166,7 @@ struct FirstReductions {
     double largest = 0.0;
     for (Index token = first; token < last; ++token) {
       enter(0.0, denominator, token);
-      const double norm =
-          buckets ? norms.values[static_cast<std::size_t>(token)] : norms.largest_value;
+      const double norm = buckets ? norms.values[token] : norms.largest_value;
       if (norm == 0.0) continue;
       int exponent = 0;
       if (buckets) std::frexp(norm, &exponent);
@@ -233,7 +232,7 @@ class BalanceKv final : public Algorithm {
 
   Derived derived() const override {
     Derived out = {{"T", levels_},
-                   {"buckets", static_cast<Index>(buckets_.size())},
+                   {"buckets", std::ssize(buckets_)},
                    {"erased_buckets", erased_},
                    {"denominator_cells", denominator_sizes_.largest},
                    {"numerator_cells", numerator_sizes_.largest}};
@@ -268,8 +267,7 @@ class BalanceKv final : public Algorithm {
 
   // The norm that the token's instance of the numerator goes by; 0: it is in none.
   double value_norm(Index token) const {
-    return p_.buckets ? norms_.values[static_cast<std::size_t>(token)]
-                      : balancer_.largest_value_norm();
+    return p_.buckets ? norms_.values[token] : balancer_.largest_value_norm();
   }
 
   // True if anything but the append to both sums changed.

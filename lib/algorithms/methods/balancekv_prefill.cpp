@@ -133,10 +133,9 @@ struct FirstRound {
   Result compute(const SharedContext& context) const {
     const auto blocks = blocks_of(whole({first, last}), rule.block);
     std::vector<Index> sizes;
-    for (const auto& each : blocks) sizes.push_back(static_cast<Index>(each.size()));
-    return context.kernels.walk_matrices(sizes, [&](Index b) {
-      return walk_tokens(context.stream, rule, blocks[static_cast<std::size_t>(b)]);
-    });
+    for (const auto& each : blocks) sizes.push_back(std::ssize(each));
+    return context.kernels.walk_matrices(
+        sizes, [&](Index b) { return walk_tokens(context.stream, rule, blocks[b]); });
   }
   double bytes() const {
     const Index tokens = last - first;
@@ -195,7 +194,7 @@ class BalanceKvPrefill final : public CompressOnce {
       numerator_sum_ += row.w_num;
       denominator_sum_ += row.w_den;
     }
-    kept_ = static_cast<Index>(tokens.size());
+    kept_ = std::ssize(tokens);
   }
 
  private:
@@ -214,9 +213,7 @@ class BalanceKvPrefill final : public CompressOnce {
       }
     }
     const WalkRule rule{.gain = p_.gamma, .first_is_plus = true};
-    const auto tokens_of = [&](Index b) {
-      return walk_tokens(context_.stream, p_, blocks[static_cast<std::size_t>(b)]);
-    };
+    const auto tokens_of = [&](Index b) { return walk_tokens(context_.stream, p_, blocks[b]); };
     const auto walks = first_walks != nullptr
                            ? context_.kernels.balance_walks(rule, *first_walks, uniforms)
                            : context_.kernels.balance_walks(rule, tokens_of, uniforms);

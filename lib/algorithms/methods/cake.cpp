@@ -50,21 +50,20 @@ struct WindowAttention {
 WindowAttention watch(const Stream& stream, const LogitBlock& block, Index g, Index middle,
                       double gamma) {
   const Index heads_per_kv = stream.shape.heads_per_kv;
-  const auto rows = static_cast<Index>(block.rows.size());
+  const auto rows = std::ssize(block.rows);
   std::vector<const double*> e;
   std::vector<double> inverse;
   for (Index r = 0; r < rows; ++r) {
     e.push_back(block.exps.data() + (r * heads_per_kv + g) * block.tokens);
     double sum = 0.0;
-    const Index end = stream.shape.visible_end(block.rows[static_cast<std::size_t>(r)]);
+    const Index end = stream.shape.visible_end(block.rows[r]);
     for (Index j = 0; j < end; ++j) sum += e.back()[j];
-    sum += canonical_exp(stream.sink(static_cast<int>(g)) -
-                         block.max_logit[static_cast<std::size_t>(r * heads_per_kv + g)]);
+    sum += canonical_exp(stream.sink(static_cast<int>(g)) - block.max_logit[r * heads_per_kv + g]);
     inverse.push_back(1.0 / sum);
   }
   WindowAttention out;
-  out.scores.resize(static_cast<std::size_t>(middle));
-  std::vector<double> a(static_cast<std::size_t>(rows));
+  out.scores.resize(middle);
+  std::vector<double> a(rows);
   for (Index j = 0; j < middle; ++j) {
     double mean = 0.0;
     for (std::size_t r = 0; r < a.size(); ++r) {
@@ -77,7 +76,7 @@ WindowAttention watch(const Stream& stream, const LogitBlock& block, Index g, In
     for (const double each : a) squares += (each - mean) * (each - mean);
     const double variance = squares / static_cast<double>(rows - 1);
     out.variance += variance;
-    out.scores[static_cast<std::size_t>(j)] = mean + gamma * variance;
+    out.scores[j] = mean + gamma * variance;
   }
   return out;
 }
@@ -128,13 +127,13 @@ struct ModelAttention {
  private:
   void add(const Stream& stream, const Kernels& kernels, LayerAttention& layer,
            HeadScores& head) const {
-    std::vector<Index> rows(static_cast<std::size_t>(window));
+    std::vector<Index> rows(window);
     std::iota(rows.begin(), rows.end(), layer.tokens);
     layer.is_watched = true;
     LogitBlock block;
     kernels.logits(stream, std::move(rows), block);
     const Index heads_per_kv = stream.shape.heads_per_kv;
-    head.scores.assign(static_cast<std::size_t>(layer.tokens), 0.0);
+    head.scores.assign(layer.tokens, 0.0);
     for (Index g = 0; g < heads_per_kv; ++g) {
       const WindowAttention seen = watch(stream, block, g, layer.tokens, gamma);
       if (!std::isfinite(seen.entropy)) throw CellError("logits of the prompt overflow");
@@ -172,16 +171,16 @@ std::vector<double> preferences(const Parameters& p, const ModelAttention::Resul
 void spread(std::vector<Index>& numbers, const std::vector<std::size_t>& places, Index amount) {
   if (places.empty()) return;
   const Index sign = amount < 0 ? -1 : 1;
-  const auto count = static_cast<Index>(places.size());
+  const auto count = std::ssize(places);
   const Index left = sign * amount;
   for (Index k = 0; k < count; ++k) {
-    numbers[places[static_cast<std::size_t>(k)]] += sign * (left / count + (k < left % count));
+    numbers[places[k]] += sign * (left / count + (k < left % count));
   }
 }
 
 // How many tokens each layer selects, `mean` on average, none more than `most`.
 std::vector<Index> layer_budgets(const std::vector<double>& preferences, Index mean, Index most) {
-  const auto layers = static_cast<Index>(preferences.size());
+  const auto layers = std::ssize(preferences);
   std::vector<Index> out;
   Index excess = 0;
   for (const double preference : preferences) {

@@ -76,7 +76,7 @@ struct CamProbabilities {
   using Result = std::vector<double>;
   Result compute(const SharedContext& context) const {
     const Stream& stream = context.stream;
-    std::vector<double> accumulated(static_cast<std::size_t>(stream.shape.tokens), 0.0);
+    std::vector<double> accumulated(stream.shape.tokens, 0.0);
     Result probabilities(accumulated.size(), 0.0);
     for (Index first = 0; first < stream.shape.tokens; first += kRowsAtOnce) {
       const Index last = std::min(first + kRowsAtOnce, stream.shape.tokens);
@@ -93,7 +93,7 @@ struct CamProbabilities {
     const Held rule{sinks, recent};
     const std::vector<std::int32_t> tokens = rule.tokens(stream.shape, first, last);
     const PackedKeys keys(stream.keys, tokens);
-    std::vector<double> x(static_cast<std::size_t>(heads_per_kv * keys.padded()));
+    std::vector<double> x(heads_per_kv * keys.padded());
     for (Index row = first; row < last; ++row) {
       std::vector<const double*> queries;
       for (int g = 0; g < heads_per_kv; ++g) queries.push_back(stream.query(g, row));
@@ -121,11 +121,11 @@ struct CamProbabilities {
       std::vector<double> combined;
       combine(group, shares, places.size(), combined);
       for (std::size_t k = 0; k < places.size(); ++k) {
-        accumulated[static_cast<std::size_t>(tokens[places[k]])] += combined[k];
+        accumulated[tokens[places[k]]] += combined[k];
       }
       const Index leaves = row - recent;
       if (leaves >= sinks && leaves >= lo) {
-        probabilities[static_cast<std::size_t>(leaves)] = probability(accumulated, leaves, row);
+        probabilities[leaves] = probability(accumulated, leaves, row);
       }
     }
   }
@@ -134,9 +134,9 @@ struct CamProbabilities {
   double probability(const std::vector<double>& accumulated, Index token, Index row) const {
     const Index last = std::min(token + merge, row);
     double sum = 0.0;
-    for (Index j = token + 1; j <= last; ++j) sum += accumulated[static_cast<std::size_t>(j)];
+    for (Index j = token + 1; j <= last; ++j) sum += accumulated[j];
     const double mean = sum / static_cast<double>(last - token);
-    const double score = accumulated[static_cast<std::size_t>(token)];
+    const double score = accumulated[token];
     if (score == 0.0) return 0.0;
     return score >= mean ? 1.0 : score / mean;
   }
@@ -192,7 +192,7 @@ class Cam final : public Algorithm {
       std::vector<double>& sum = sketch_.own_values[slot(j)];
       if (merged_[slot(j)] == 0) sum.assign(own(j), own(j) + shape_.dv);
       merged_[slot(j)] = 1;
-      for (Index k = 0; k < shape_.dv; ++k) sum[static_cast<std::size_t>(k)] += share * value[k];
+      for (Index k = 0; k < shape_.dv; ++k) sum[k] += share * value[k];
     }
   }
 
@@ -201,7 +201,7 @@ class Cam final : public Algorithm {
   // Share of a token's value that each of the next tokens gets.
   double share_of(Index token) const {
     if (p_.draw == Draw::kNone) return 0.0;
-    const double probability = (*probabilities_)[static_cast<std::size_t>(token)];
+    const double probability = (*probabilities_)[token];
     double part = probability;
     if (p_.draw == Draw::kBernoulli) {
       part = random_.uniform53(static_cast<std::uint32_t>(token)) < probability ? 1.0 : 0.0;

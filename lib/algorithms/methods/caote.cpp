@@ -76,7 +76,7 @@ class Caote final : public AttentionEvictor {
 
   std::vector<double> changes_of(const std::vector<double>& shares) const {
     const ConstMatrix values = context_.stream.values;
-    std::vector<double> answer(static_cast<std::size_t>(values.cols), 0.0);
+    std::vector<double> answer(values.cols, 0.0);
     for (std::size_t p = 0; p < tokens_.size(); ++p) {
       for (std::size_t k = 0; k < answer.size(); ++k) {
         answer[k] += shares[p] * values.row(tokens_[p])[k];

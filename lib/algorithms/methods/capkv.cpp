@@ -55,16 +55,15 @@ std::vector<double> relevance(const Stream& stream, PromptRange tokens,
 std::vector<double> leverages(ConstMatrix values, PromptRange tokens,
                               const std::vector<double>& weights) {
   const Index dv = values.cols;
-  std::vector<double> weighted(static_cast<std::size_t>(tokens.size() * dv));
+  std::vector<double> weighted(tokens.size() * dv);
   for (Index j = 0; j < tokens.size(); ++j) {
     const double* value = values.row(tokens.first + j);
     for (Index k = 0; k < dv; ++k) {
-      weighted[static_cast<std::size_t>(j * dv + k)] =
-          weights[static_cast<std::size_t>(j)] * value[k];
+      weighted[j * dv + k] = weights[j] * value[k];
     }
   }
-  std::vector<double> a(static_cast<std::size_t>(dv * dv), 0.0);
-  for (Index k = 0; k < dv; ++k) a[static_cast<std::size_t>(k * dv + k)] = 1.0;
+  std::vector<double> a(dv * dv, 0.0);
+  for (Index k = 0; k < dv; ++k) a[k * dv + k] = 1.0;
   const ConstMatrix all(values.row(tokens.first), tokens.size(), dv, values.stride);
   add_product({weighted.data(), tokens.size(), dv}, all, {a.data(), dv, dv});
   const std::optional<Cholesky> factor = Cholesky::of({a.data(), dv, dv}, 0.0);

@@ -42,7 +42,7 @@ std::vector<double> with_window(const HeadScores& head, Index window, double lar
 std::vector<Index> kept_chunks(const Parameters& p, const LayerScores::Result& layer, Index first,
                                Index visible, Index budget) {
   const double largest = largest_score(layer);
-  std::vector<double> sums(static_cast<std::size_t>(visible), 0.0);
+  std::vector<double> sums(visible, 0.0);
   for (const HeadScores& head : layer) {
     const std::vector<double> scores = with_window(head, p.window, largest);
     for (std::size_t j = 0; j < sums.size(); ++j) sums[j] += scores[j];
@@ -51,10 +51,10 @@ std::vector<Index> kept_chunks(const Parameters& p, const LayerScores::Result& l
   for (Index begin = 0; begin < visible; begin += p.chunk) {
     const Index end = std::min(begin + p.chunk, visible);
     double sum = 0.0;
-    for (Index j = begin; j < end; ++j) sum += sums[static_cast<std::size_t>(j)];
+    for (Index j = begin; j < end; ++j) sum += sums[j];
     means.push_back(sum / static_cast<double>(end - begin));
   }
-  const auto chunks = static_cast<Index>(means.size());
+  const auto chunks = std::ssize(means);
   std::vector<Index> tokens;
   for (const Index chunk : best_tokens(means, 0, std::max<Index>(1, chunks * budget / visible))) {
     const Index begin = chunk * p.chunk;
@@ -76,8 +76,7 @@ std::unique_ptr<Algorithm> create_chunkkv(const Parameters& p, const CellContext
       tokens = best_tokens(with_window(own, p.window, largest_score(layer)), visible.first, budget);
     }
   }
-  const Index selected =
-      visible.size() > budget ? static_cast<Index>(tokens.size()) : visible.size();
+  const Index selected = visible.size() > budget ? std::ssize(tokens) : visible.size();
   return std::make_unique<ChosenOnce>(context, 0, 0, budget, std::move(tokens),
                                       Derived{{"chosen", selected}});
 }

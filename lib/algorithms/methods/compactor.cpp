@@ -68,7 +68,7 @@ Vector centred_keys(const Stream& stream, PromptRange tokens) {
     const Index token = tokens.first + j;
     double* key = keys.data() + j * d;
     Turn(*stream.shape.rope, -static_cast<double>(token)).apply(stream.keys.row(token), d, key);
-    for (Index c = 0; c < d; ++c) mean[static_cast<std::size_t>(c)] += key[c];
+    for (Index c = 0; c < d; ++c) mean[c] += key[c];
   }
   for (double& each : mean) each /= static_cast<double>(tokens.size());
   for (std::size_t k = 0; k < keys.size(); ++k) keys[k] -= mean[k % mean.size()];
@@ -86,7 +86,7 @@ Vector leverages(const Stream& stream, PromptRange tokens, Index sketch, std::ui
     Vector phi;
     for (Index c = 0; c < d; ++c) {
       for (Index k = 0; k < sketch; ++k) {
-        phi.push_back(size * rows[static_cast<std::size_t>(k * d + c)]);
+        phi.push_back(size * rows[k * d + c]);
       }
     }
     columns = sketch;
@@ -272,7 +272,7 @@ std::unique_ptr<Algorithm> create_compactor(const Parameters& p, const CellConte
     if (own == heads.end()) throw CellError("its KV head is not part of the scope");
     const Index exact = parts.visible.size() - parts.middle.size();
     chosen = best_tokens(blended(p, *own, prompt), parts.middle.first, budget - exact);
-    selected = static_cast<Index>(chosen.size());
+    selected = std::ssize(chosen);
   }
   return std::make_unique<ChosenOnce>(context, sinks, recent, budget, std::move(chosen),
                                       Derived{{"kept", selected}});

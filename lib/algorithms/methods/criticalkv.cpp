@@ -57,9 +57,8 @@ bool adaptive(const Parameters& p) { return p.heads == Heads::kAdaptive; }
 // nu of a token.
 double value_size(const Parameters& p, const Stream& stream, Index token) {
   if (p.norm == Norm::kWoL1) {
-    const double mean = combine(GroupRule::kMean, stream.shape.heads_per_kv, [&](int g) {
-      return stream.wo_v_l1[static_cast<std::size_t>(g)][token];
-    });
+    const double mean = combine(GroupRule::kMean, stream.shape.heads_per_kv,
+                                [&](int g) { return stream.wo_v_l1[g][token]; });
     if (mean >= 0.0) return mean;
     throw CellError("wo_v_l1 of the dump is negative at token " + std::to_string(token));
   }
@@ -101,10 +100,9 @@ std::vector<Index> kept_by_stages(const Parameters& p, const Stream& stream, con
     products[j] = (score + p.epsilon) * value_size(p, stream, middle.first + static_cast<Index>(j));
   }
   for (const Index token : kept) {
-    products[static_cast<std::size_t>(token - middle.first)] =
-        -std::numeric_limits<double>::infinity();
+    products[token - middle.first] = -std::numeric_limits<double>::infinity();
   }
-  const auto rest = stages.budget - exact - static_cast<Index>(kept.size());
+  const auto rest = stages.budget - exact - std::ssize(kept);
   for (const Index token : best_tokens(products, middle.first, rest)) kept.push_back(token);
   std::sort(kept.begin(), kept.end());
   kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
@@ -125,9 +123,9 @@ std::unique_ptr<Algorithm> create_criticalkv(const Parameters& p, const CellCont
       const auto& layer = context.shared.get(LayerScores(p));
       const HeadScores& own = scores_of(layer, context.stream.id.kv_head);
       const Index safe = std::max<Index>(1, part(budget, kFloor));
-      const auto counts = counts_of_best(layer, static_cast<Index>(layer.size()) * (budget - exact),
+      const auto counts = counts_of_best(layer, std::ssize(layer) * (budget - exact),
                                          std::max<Index>(0, safe - exact));
-      two = stages(p, exact + counts[static_cast<std::size_t>(&own - layer.data())], safe, exact);
+      two = stages(p, exact + counts[&own - layer.data()], safe, exact);
       sums = own.scores;
     } else if (p.score == TokenScore::kSnapkv) {
       sums = observed_scores(p, context.shared.get(WindowScores(p)), middle);
@@ -135,7 +133,7 @@ std::unique_ptr<Algorithm> create_criticalkv(const Parameters& p, const CellCont
       sums = context.shared.get(PromptTokenScores(p));
     }
     kept = kept_by_stages(p, context.stream, two, sums, middle, exact);
-    derived = {{"selected", static_cast<Index>(kept.size())}, {"by_score", two.by_score}};
+    derived = {{"selected", std::ssize(kept)}, {"by_score", two.by_score}};
   }
   return std::make_unique<ChosenOnce>(context, sinks_of(p), p.window, budget, std::move(kept),
                                       std::move(derived));

@@ -73,9 +73,8 @@ class D2o final : public AttentionEvictor {
     const Index last = std::max(first, visible.last - recent_);
     std::vector<double> combined;
     for (Index token = first; token < last; ++token) {
-      combined.push_back(combine(p_.group, context_.stream.shape.heads_per_kv, [&](int g) {
-        return (*prompt_scores_)[static_cast<std::size_t>(g)][static_cast<std::size_t>(token)];
-      }));
+      combined.push_back(combine(p_.group, context_.stream.shape.heads_per_kv,
+                                 [&](int g) { return (*prompt_scores_)[g][token]; }));
     }
     std::vector<Index> tokens;
     for (Index token = visible.first; token < first; ++token) tokens.push_back(token);
@@ -97,8 +96,7 @@ class D2o final : public AttentionEvictor {
     Index lowest = -1;
     for (Index p = 0; p < sketch_.size() && sketch_[p].token <= row - recent_; ++p) {
       if (sketch_[p].token < sinks_) continue;
-      const bool lower = lowest < 0 || combined_[static_cast<std::size_t>(p)] <=
-                                           combined_[static_cast<std::size_t>(lowest)];
+      const bool lower = lowest < 0 || combined_[p] <= combined_[lowest];
       if (lower) lowest = p;
     }
     return lowest;
@@ -115,14 +113,14 @@ class D2o final : public AttentionEvictor {
   void kept(Index token) override {
     for (std::size_t g = 0; g < scores_.size(); ++g) {
       const bool in_prompt = token < context_.prompt;
-      scores_[g].push_back(in_prompt ? (*prompt_scores_)[g][static_cast<std::size_t>(token)] : 0.0);
+      scores_[g].push_back(in_prompt ? (*prompt_scores_)[g][token] : 0.0);
     }
     slots_.push_back(-1);
     count();
   }
   void dropped(Index place) override {
     for (std::vector<double>& head : scores_) head.erase(head.begin() + place);
-    const std::int32_t slot = slots_[static_cast<std::size_t>(place)];
+    const std::int32_t slot = slots_[place];
     if (slot >= 0) free_.push_back(slot);
     slots_.erase(slots_.begin() + place);
     count();
@@ -136,16 +134,15 @@ class D2o final : public AttentionEvictor {
 
   // Scores, and the threshold.
   void count() {
-    const auto heads = static_cast<Index>(scores_.size());
-    sketch_.bookkeeping = static_cast<Index>(slots_.size()) * heads + 1;
+    const auto heads = std::ssize(scores_);
+    sketch_.bookkeeping = std::ssize(slots_) * heads + 1;
   }
 
   Vectors vectors_of(const SketchRow& row) const {
     if (row.own_key < 0) {
       return {context_.stream.keys.row(row.token), context_.stream.values.row(row.token)};
     }
-    return {sketch_.own_keys[static_cast<std::size_t>(row.own_key)].data(),
-            sketch_.own_values[static_cast<std::size_t>(row.own_value)].data()};
+    return {sketch_.own_keys[row.own_key].data(), sketch_.own_values[row.own_value].data()};
   }
 
   // Each of `going` with the place, of `places`, of the kept key that is most similar to its own.
@@ -166,7 +163,7 @@ class D2o final : public AttentionEvictor {
                     [&](Index, const double* cosines) {
                       const Index best =
                           std::max_element(cosines, cosines + places.size()) - cosines;
-                      out.push_back({places[static_cast<std::size_t>(best)], cosines[best]});
+                      out.push_back({places[best], cosines[best]});
                     });
     return out;
   }
@@ -179,17 +176,17 @@ class D2o final : public AttentionEvictor {
     mean /= static_cast<double>(found.size());
     threshold_ = threshold_ ? (1.0 - p_.smoothing) * *threshold_ + p_.smoothing * mean : mean;
     // Sums first, so that what is merged later is not merged into means.
-    std::vector<Index> parts(static_cast<std::size_t>(sketch_.size()), 0);
+    std::vector<Index> parts(sketch_.size(), 0);
     for (std::size_t e = 0; e < found.size(); ++e) {
       if (found[e].cosine < *threshold_) continue;
       ++merged_;
       const std::size_t slot = own_vectors(found[e].place);
       add(found[e].cosine, going[e].key, sketch_.own_keys[slot]);
       add(found[e].cosine, going[e].value, sketch_.own_values[slot]);
-      ++parts[static_cast<std::size_t>(found[e].place)];
+      ++parts[found[e].place];
     }
     for (const Index place : places) {
-      const Index count = parts[static_cast<std::size_t>(place)];
+      const Index count = parts[place];
       if (count == 0) continue;
       const std::size_t slot = own_vectors(place);
       for (double& x : sketch_.own_keys[slot]) x /= static_cast<double>(count + 1);
@@ -203,7 +200,7 @@ class D2o final : public AttentionEvictor {
 
   // The slot of the row's own vectors; copies of its token's if it had none.
   std::size_t own_vectors(Index place) {
-    std::int32_t& slot = slots_[static_cast<std::size_t>(place)];
+    std::int32_t& slot = slots_[place];
     if (slot < 0) {
       const StreamShape& shape = context_.stream.shape;
       const Vectors own = vectors_of(sketch_[place]);
@@ -214,8 +211,8 @@ class D2o final : public AttentionEvictor {
       }
       slot = free_.back();
       free_.pop_back();
-      sketch_.own_keys[static_cast<std::size_t>(slot)].assign(own.key, own.key + shape.d);
-      sketch_.own_values[static_cast<std::size_t>(slot)].assign(own.value, own.value + shape.dv);
+      sketch_.own_keys[slot].assign(own.key, own.key + shape.d);
+      sketch_.own_values[slot].assign(own.value, own.value + shape.dv);
       SketchRow row = sketch_[place];
       row.own_key = row.own_value = slot;
       sketch_.replace(place, row);

@@ -41,7 +41,7 @@ std::unique_ptr<Algorithm> create(const Parameters& p, const CellContext& contex
     const ConstMatrix values = context.stream.values;
     for (Index j = 0; j < middle.size(); ++j) {
       const double* value = values.row(middle.first + j);
-      double& score = scores[static_cast<std::size_t>(j)];
+      double& score = scores[j];
       score = (score + p.epsilon) * std::sqrt(canonical_dot(value, value, values.cols));
     }
     return scores;

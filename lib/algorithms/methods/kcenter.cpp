@@ -63,14 +63,14 @@ class KCenter final : public CompressOnce {
     const Index count = p_.budget.of(context_.prompt) - prompt_.sinks - prompt_.recent;
     const Centers centers = context_.kernels.farthest_first(
         context_.stream.keys, middle.first, middle.last, first_center(middle), count);
-    centers_ = static_cast<Index>(centers.tokens.size());
+    centers_ = std::ssize(centers.tokens);
     if (centers_ == 0) return;
     covering_radius_ = centers.radius.back();
 
     const bool by_size = p_.weights == Weights::kSize;
     const bool mean_value = p_.value == CenterValue::kMean;
     std::vector<Index> sizes(centers.tokens.size(), 0);
-    for (const std::int32_t nearest : centers.nearest) ++sizes[static_cast<std::size_t>(nearest)];
+    for (const std::int32_t nearest : centers.nearest) ++sizes[nearest];
     if (mean_value) sketch_.own_values = mean_values(middle, centers, sizes);
 
     std::vector<std::size_t> order(centers.tokens.size());
@@ -102,9 +102,9 @@ class KCenter final : public CompressOnce {
 
   Index farthest_from_mean(PromptRange middle) const {
     const ConstMatrix keys = context_.stream.keys;
-    std::vector<double> mean(static_cast<std::size_t>(keys.cols), 0.0);
+    std::vector<double> mean(keys.cols, 0.0);
     for (Index j = middle.first; j < middle.last; ++j) {
-      for (Index k = 0; k < keys.cols; ++k) mean[static_cast<std::size_t>(k)] += keys(j, k);
+      for (Index k = 0; k < keys.cols; ++k) mean[k] += keys(j, k);
     }
     for (double& x : mean) x /= static_cast<double>(middle.size());
     Index farthest = middle.first;
@@ -126,9 +126,8 @@ class KCenter final : public CompressOnce {
     std::vector<std::vector<double>> means(
         centers.tokens.size(), std::vector<double>(static_cast<std::size_t>(values.cols), 0.0));
     for (Index j = middle.first; j < middle.last; ++j) {
-      auto& mean = means[static_cast<std::size_t>(
-          centers.nearest[static_cast<std::size_t>(j - middle.first)])];
-      for (Index k = 0; k < values.cols; ++k) mean[static_cast<std::size_t>(k)] += values(j, k);
+      auto& mean = means[centers.nearest[j - middle.first]];
+      for (Index k = 0; k < values.cols; ++k) mean[k] += values(j, k);
     }
     for (std::size_t c = 0; c < means.size(); ++c) {
       if (sizes[c] == 0) {

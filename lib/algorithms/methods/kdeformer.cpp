@@ -50,7 +50,7 @@ class Kdeformer final : public Algorithm {
   void extend(Index first, Index last) override {
     keys_.add(first, last);
     std::vector<double> values;  // values of these tokens, and a one each
-    values.reserve(static_cast<std::size_t>((last - first) * columns_));
+    values.reserve((last - first) * columns_);
     for (Index token = first; token < last; ++token) {
       const double* value = context_.stream.values.row(token);
       values.insert(values.end(), value, value + columns_ - 1);
@@ -87,9 +87,8 @@ class Kdeformer final : public Algorithm {
         if (std::binary_search(block.begin(), block.end(), token)) continue;
         SketchRow read = SketchRow::exact(token);
         read.head = head;
-        read.w_num = read.w_den =
-            static_cast<double>(times) * sums.back() /
-            (static_cast<double>(p_.samples) * weights_[static_cast<std::size_t>(token)]);
+        read.w_num = read.w_den = static_cast<double>(times) * sums.back() /
+                                  (static_cast<double>(p_.samples) * weights_[token]);
         sketch_.add(read);
       }
     }
@@ -105,8 +104,7 @@ class Kdeformer final : public Algorithm {
     std::vector<double> sums;
     double sum = 0.0;
     for (Index token = 0; token < tokens; ++token) {
-      weights_.push_back(sizes_[static_cast<std::size_t>(token)] / nu +
-                         1.0 / static_cast<double>(tokens));
+      weights_.push_back(sizes_[token] / nu + 1.0 / static_cast<double>(tokens));
       sums.push_back(sum += weights_.back());
     }
     return sums;
@@ -117,7 +115,7 @@ class Kdeformer final : public Algorithm {
     for (Index draw = 0; draw < p_.samples; ++draw) {
       const double at = draw_of(random_, row, g, draw) * sums.back();
       const Index place = std::upper_bound(sums.begin(), sums.end(), at) - sums.begin();
-      out.push_back(std::min(place, static_cast<Index>(sums.size()) - 1));
+      out.push_back(std::min(place, std::ssize(sums) - 1));
     }
     return out;
   }

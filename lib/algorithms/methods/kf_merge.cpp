@@ -40,7 +40,7 @@ class KfMerge final : public CompressOnce {
   void compress_middle(PromptRange middle) override {
     const std::vector<std::int32_t> kept = SelectingMethod(p_.select, p_.budget).tokens(context_);
     const std::vector<std::int32_t> dropped = tokens_without(middle, kept);
-    merged_ = static_cast<Index>(dropped.size());
+    merged_ = std::ssize(dropped);
     std::vector<Sources> into(kept.size());  // tokens merged into each
     for_each_nearest(context_.stream, dropped, kept,
                      [&](std::int32_t token, std::size_t target, double cosine) {

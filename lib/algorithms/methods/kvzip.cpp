@@ -79,7 +79,7 @@ class RepeatedPart {
   RepeatedPart& operator=(const RepeatedPart&) = delete;
 
   std::vector<double> scores(const Kernels& kernels) const {
-    std::vector<double> best(static_cast<std::size_t>(tokens_), 0.0);
+    std::vector<double> best(tokens_, 0.0);
     LogitBlock block;
     const StreamShape& shape = stream_.shape;
     for (Index first = shape.first_query; first < shape.tokens; first += kRowsAtOnce) {
@@ -108,7 +108,7 @@ class RepeatedPart {
     }
     const double inverse = 1.0 / sum;
     for (Index j = 0; j < tokens_; ++j) {
-      double& score = best[static_cast<std::size_t>(j)];
+      double& score = best[j];
       score = std::max(score, e[sinks_ + j] * inverse);
     }
   }
@@ -189,7 +189,7 @@ std::unique_ptr<Algorithm> create_kvzip(const Parameters& p, const CellContext& 
       const ScopeRepeat::Result& scope = context.shared.get(ScopeRepeat{});
       const std::size_t place = place_of(scope, context.stream.id);
       own = &scope.heads[place];
-      kept = counts_of_best(scope.heads, static_cast<Index>(scope.heads.size()) * kept, 0)[place];
+      kept = counts_of_best(scope.heads, std::ssize(scope.heads) * kept, 0)[place];
     }
     chosen = best_tokens(own->scores, exact, kept);
   }

@@ -93,7 +93,7 @@ std::vector<double> lag_scores(ConstMatrix rows, const std::vector<Index>& parti
 }
 
 std::vector<Index> tokens_from(Index first, Index count) {
-  std::vector<Index> tokens(static_cast<std::size_t>(count));
+  std::vector<Index> tokens(count);
   std::iota(tokens.begin(), tokens.end(), first);
   return tokens;
 }
@@ -131,7 +131,7 @@ std::vector<double> prompt_scores(const Parameters& p, const Stream& stream, Pro
     if (!p.cross) scores = relative_ranks(scores);
     out.insert(out.end(), scores.begin(), scores.end());
   }
-  out.resize(static_cast<std::size_t>(count), 1.0);
+  out.resize(count, 1.0);
   return out;
 }
 
@@ -177,7 +177,7 @@ class ReleasedLagKv final : public Algorithm {
         kept.push_back(token);
       }
     }
-    settled_ = static_cast<Index>(kept.size());
+    settled_ = std::ssize(kept);
     kept.insert(kept.end(), next, held.end());
     sketch_.clear();
     for (const Index token : kept) sketch_.add(SketchRow::exact(token));

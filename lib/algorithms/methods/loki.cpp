@@ -60,7 +60,7 @@ struct KeyComponents {
     const Index d = stream.shape.d;
     const auto count = static_cast<double>(range.size());
     Vector keys;
-    keys.reserve(static_cast<std::size_t>(range.size() * d));
+    keys.reserve(range.size() * d);
     Vector mean(static_cast<std::size_t>(d), 0.0);
     for (Index token = range.first; token < range.last; ++token) {
       Vector key(stream.keys.row(token), stream.keys.row(token) + d);
@@ -125,7 +125,7 @@ class Loki final : public Algorithm {
   }
 
   void extend(Index first, Index last) override {
-    labels_.reserve(static_cast<std::size_t>(stream_.shape.tokens * p_.rank));
+    labels_.reserve(stream_.shape.tokens * p_.rank);
     for (Index token = first; token < last; ++token) {
       Vector label = projected(stream_.keys.row(token));
       if (p_.label_bits == kLabelBits) round_to_four_bits(label);
@@ -199,7 +199,7 @@ class Loki final : public Algorithm {
   }
 
   std::vector<Index> chosen(Vector scores, Index lo) const {
-    const auto visible = static_cast<Index>(scores.size());
+    const auto visible = std::ssize(scores);
     std::fill(scores.begin() + std::max<Index>(0, visible - p_.recent), scores.end(),
               std::numeric_limits<double>::infinity());
     return best_tokens(scores, lo, budget_);

@@ -69,8 +69,7 @@ class MagicPig final : public Algorithm {
     const std::vector<double> rows = normal_matrix(random, count, d_);
     for (Index c = 0; c < d_; ++c) {
       for (Index i = 0; i < count; ++i) {
-        planes_[static_cast<std::size_t>(c * count + i)] =
-            rows[static_cast<std::size_t>(i * d_ + c)];
+        planes_[c * count + i] = rows[i * d_ + c];
       }
     }
   }
@@ -109,7 +108,7 @@ class MagicPig final : public Algorithm {
                       .held_bits = code_bits,
                       .read_numbers = mean_numbers,
                       .read_bits = code_bits,
-                      .shared_numbers = static_cast<Index>(planes_.size())};
+                      .shared_numbers = std::ssize(planes_)};
   }
 
   void prepare(const RowLogits& row) override {
@@ -121,7 +120,7 @@ class MagicPig final : public Algorithm {
     if (middle.size() == 0) return;
     const std::vector<std::vector<Index>> read = collided(row);
     for (int g = 0; g < row.heads_per_kv; ++g) {
-      read_middle(row, g, read[static_cast<std::size_t>(g)]);
+      read_middle(row, g, read[g]);
     }
   }
 
@@ -163,8 +162,8 @@ class MagicPig final : public Algorithm {
   // b is set where plane (table, b) has the vector on its positive side.
   std::vector<std::uint32_t> codes_of(const std::vector<double>& vectors) const {
     const Index count = p_.bits * p_.tables;
-    const Index size = static_cast<Index>(vectors.size()) / d_;
-    std::vector<double> sums(static_cast<std::size_t>(count * size), 0.0);
+    const Index size = std::ssize(vectors) / d_;
+    std::vector<double> sums(count * size, 0.0);
     const Index whole = count / kPlanesAtOnce * kPlanesAtOnce;
     for (Index first = 0; first < whole; first += kPlanesAtOnce) {
       Index v = 0;
@@ -180,13 +179,12 @@ class MagicPig final : public Algorithm {
         add_products<1>(at, first, sums.data() + v * count);
       }
     }
-    std::vector<std::uint32_t> codes(static_cast<std::size_t>(size * p_.tables), 0);
+    std::vector<std::uint32_t> codes(size * p_.tables, 0);
     for (Index v = 0; v < size; ++v) {
       double* of_vector = sums.data() + v * count;
       for (Index c = 0; c < d_; ++c) {
         const double* plane = planes_.data() + c * count;
-        for (Index i = whole; i < count; ++i)
-          of_vector[i] += vectors[static_cast<std::size_t>(v * d_ + c)] * plane[i];
+        for (Index i = whole; i < count; ++i) of_vector[i] += vectors[v * d_ + c] * plane[i];
       }
       std::uint32_t* code = codes.data() + v * p_.tables;
       for (Index table = 0; table < p_.tables; ++table) {
@@ -220,7 +218,7 @@ class MagicPig final : public Algorithm {
     const std::vector<double> query = hashed_query(row.row, g);
     const double norm = std::sqrt(canonical_dot(query.data(), query.data(), d_));
     for (const Index m : collided) {
-      const double norms = norm * norms_[static_cast<std::size_t>(m)];
+      const double norms = norm * norms_[m];
       const double dot = canonical_dot(query.data(), centred_.data() + m * d_, d_);
       const double cosine = norms > 0.0 ? std::clamp(dot / norms, -1.0, 1.0) : 0.0;
       SketchRow read = SketchRow::exact(prompt_.middle.first + m);

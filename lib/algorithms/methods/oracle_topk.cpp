@@ -37,20 +37,18 @@ class OracleTopk final : public Algorithm {
 
   void prepare(const RowLogits& row) override {
     const Index visible = row.end - row.lo;
-    std::vector<double> inverse(static_cast<std::size_t>(row.heads_per_kv));
+    std::vector<double> inverse(row.heads_per_kv);
     for (int g = 0; g < row.heads_per_kv; ++g) {
       double sum = 0.0;
       for (Index j = row.lo; j < row.end; ++j) sum += row.exps(g)[j];
       sum += canonical_exp(row.sink(g) - row.max[g]);
-      inverse[static_cast<std::size_t>(g)] = 1.0 / sum;
+      inverse[g] = 1.0 / sum;
     }
-    const auto share = [&](int g, Index token) {
-      return row.exps(g)[token] * inverse[static_cast<std::size_t>(g)];
-    };
+    const auto share = [&](int g, Index token) { return row.exps(g)[token] * inverse[g]; };
     const auto best = [&](const auto& score) {
-      std::vector<double> scores(static_cast<std::size_t>(visible));
+      std::vector<double> scores(visible);
       for (Index j = row.lo; j < row.end; ++j) {
-        scores[static_cast<std::size_t>(j - row.lo)] = score(j);
+        scores[j - row.lo] = score(j);
       }
       return best_tokens(scores, row.lo, budget_);
     };

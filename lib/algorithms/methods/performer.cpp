@@ -124,7 +124,7 @@ class Performer final : public CompressOnce {
     const auto dv = static_cast<std::size_t>(shape.dv);
     sums_.assign(features, 0.0);
     value_sums_.assign(features * dv, 0.0);
-    logs_.resize(static_cast<std::size_t>(kTokensAtOnce * omegas_->padded()));
+    logs_.resize(kTokensAtOnce * omegas_->padded());
     sketch_.own_values.assign(features, Vector(dv, 0.0));
     sketch_.bookkeeping = 1;  // c
     sketch_.lookup.shared_numbers = p_.features * shape.d;
@@ -188,7 +188,7 @@ class Performer final : public CompressOnce {
       for (Index r = 0; r < stride; r += Lanes::kCount) {
         canonical_exp(Lanes::load(phi + r) - Lanes::all(common_)).store(phi + r);
       }
-      for (Index r = 0; r < p_.features; ++r) sums_[static_cast<std::size_t>(r)] += phi[r];
+      for (Index r = 0; r < p_.features; ++r) sums_[r] += phi[r];
     }
     const Index dv = context_.stream.shape.dv;
     for (Index r = 0; r < p_.features; ++r) {

@@ -30,9 +30,9 @@ constexpr double kLeastGap = 1e-9;  // gap of the two largest singular values, r
 // sum of q q^T over rows, [d * d].
 std::vector<double> gram(const Stream& stream, int g, PromptRange rows) {
   const Index d = stream.shape.d;
-  std::vector<double> out(static_cast<std::size_t>(d * d), 0.0);
+  std::vector<double> out(d * d, 0.0);
   const MutableMatrix squares(out.data(), d, d);
-  const ConstMatrix& all = stream.queries[static_cast<std::size_t>(g)];
+  const ConstMatrix& all = stream.queries[g];
   add_gram({stream.query(g, rows.first), rows.size(), d, all.stride}, squares);
   mirror_upper(squares);
   return out;

@@ -96,7 +96,7 @@ class Quest final : public Algorithm {
 
   // Pages, ascending.
   std::vector<Index> chosen(const std::vector<double>& bounds, Index tokens) const {
-    const auto pages = static_cast<Index>(bounds.size());
+    const auto pages = std::ssize(bounds);
     if (p_.semantics == Semantics::kEvaluation) {
       const Index count = std::max(kLeastPages, std::min(tokens, budget_) / p_.page);
       return best_tokens(bounds, 0, count);

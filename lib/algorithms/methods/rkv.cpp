@@ -72,7 +72,7 @@ std::vector<double> redundancy(const Stream& stream, const Tokens& tokens, doubl
   std::vector<double> mean(tokens.size(), 0.0);
   for_each_cosine(units, units, stream.shape.d, [&](Index i, double* row) {
     row[i] = 0.0;
-    Index newest = static_cast<Index>(tokens.size()) - 1;
+    Index newest = std::ssize(tokens) - 1;
     while (newest > 0 && row[newest] <= threshold) --newest;
     row[newest] = 0.0;
     for (std::size_t j = 0; j < mean.size(); ++j) mean[j] += row[j];
@@ -186,7 +186,7 @@ class Rkv final : public Algorithm {
     const std::vector<SketchRow> rows = sketch_.rows();
     sketch_.clear();
     for (const Index place : best_tokens(scores, 0, budget_ - p_.window)) {
-      sketch_.add(rows[static_cast<std::size_t>(place)]);
+      sketch_.add(rows[place]);
     }
     for (auto row = rows.end() - p_.window; row != rows.end(); ++row) sketch_.add(*row);
     ++compressions_;

@@ -125,8 +125,7 @@ class Roco final : public AttentionEvictor {
     const PromptRange visible = visible_prompt(context_.stream.shape, context_.prompt);
     std::vector<Index> tokens;
     for (Index token = visible.first; token < visible.last; ++token) tokens.push_back(token);
-    for (const Index token : tokens)
-      moments_.push_back((*prompt_)[static_cast<std::size_t>(token)]);
+    for (const Index token : tokens) moments_.push_back((*prompt_)[token]);
     std::vector<Index> going = lowest(tokens, context_.prompt - 1, visible.size() - budget_);
     moments_.clear();
     std::sort(going.begin(), going.end(), std::greater<>());
@@ -147,7 +146,7 @@ class Roco final : public AttentionEvictor {
 
   void kept(Index token) override {
     const bool in_prompt = token < context_.prompt;
-    moments_.push_back(in_prompt ? (*prompt_)[static_cast<std::size_t>(token)] : Moments{});
+    moments_.push_back(in_prompt ? (*prompt_)[token] : Moments{});
     count();
   }
   void dropped(Index place) override {
@@ -159,7 +158,7 @@ class Roco final : public AttentionEvictor {
   Index share_of_budget(double fraction) const {
     return static_cast<Index>(std::floor(static_cast<double>(budget_) * fraction));
   }
-  void count() { sketch_.bookkeeping = 2 * static_cast<Index>(moments_.size()); }
+  void count() { sketch_.bookkeeping = 2 * std::ssize(moments_); }
 
   // Places of the `count` tokens that go after row `row`: of `tokens`, ascending, with moments_.
   std::vector<Index> lowest(const std::vector<Index>& tokens, Index row, Index count) const {
@@ -186,8 +185,7 @@ class Roco final : public AttentionEvictor {
                         return a.mean != b.mean ? a.mean < b.mean : a.place > b.place;
                       });
     std::vector<Index> places;
-    for (Index k = 0; k < count; ++k)
-      places.push_back(candidates[static_cast<std::size_t>(k)].place);
+    for (Index k = 0; k < count; ++k) places.push_back(candidates[k].place);
     return places;
   }
 

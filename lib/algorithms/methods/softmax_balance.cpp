@@ -110,7 +110,7 @@ class SoftmaxBalance final : public CompressOnce {
       }
       const double weight = std::ldexp(1.0, static_cast<int>(p_.T));
       for (const Index token : tokens) sketch_.add(half_row(token, weight, numerator));
-      kept_[numerator ? 0 : 1] = static_cast<Index>(tokens.size());
+      kept_[numerator ? 0 : 1] = std::ssize(tokens);
     }
   }
 

@@ -67,19 +67,19 @@ class SparQ final : public Algorithm {
     const std::vector<Index> best = chosen_tokens(logits, tokens);
     sketch_.clear();
     read_exactly(best, kEveryHead, sketch_);
-    if (!p_.mean_value || static_cast<Index>(best.size()) == tokens) return;
+    if (!p_.mean_value || std::ssize(best) == tokens) return;
     std::vector<double>& mean = sketch_.own_values.front();
     for (std::size_t c = 0; c < mean.size(); ++c) {
       mean[c] = value_sum_[c] / static_cast<double>(tokens);
     }
     for (int g = 0; g < row.heads_per_kv; ++g) {
-      add_mean_value(row, g, best, share_of(best, logits[static_cast<std::size_t>(g)]));
+      add_mean_value(row, g, best, share_of(best, logits[g]));
     }
   }
 
  private:
   std::vector<Index> chosen_channels(const RowLogits& row) const {
-    std::vector<double> sizes(static_cast<std::size_t>(stream_.shape.d), 0.0);
+    std::vector<double> sizes(stream_.shape.d, 0.0);
     for (int g = 0; g < row.heads_per_kv; ++g) {
       const double* query = stream_.query(g, row.row);
       for (std::size_t c = 0; c < sizes.size(); ++c) sizes[c] += std::fabs(query[c]);
@@ -92,26 +92,26 @@ class SparQ final : public Algorithm {
                                                const std::vector<Index>& channels) const {
     const StreamShape& shape = stream_.shape;
     std::vector<std::vector<double>> logits(static_cast<std::size_t>(shape.heads_per_kv));
-    for (auto& head : logits) head.resize(static_cast<std::size_t>(row + 1), 0.0);
+    for (auto& head : logits) head.resize(row + 1, 0.0);
     std::array<double, kTokensAtOnce> of_channel;
     for (Index first = 0; first <= row; first += kTokensAtOnce) {
       const Index count = std::min(kTokensAtOnce, row + 1 - first);
       for (const Index c : channels) {
         for (Index t = 0; t < count; ++t) {
-          of_channel[static_cast<std::size_t>(t)] = stream_.keys(first + t, c);
+          of_channel[t] = stream_.keys(first + t, c);
         }
         for (int g = 0; g < shape.heads_per_kv; ++g) {
           const double of_query = stream_.query(g, row)[c];
-          double* sums = logits[static_cast<std::size_t>(g)].data() + first;
+          double* sums = logits[g].data() + first;
           for (Index t = 0; t < count; ++t) {
-            sums[t] += of_query * of_channel[static_cast<std::size_t>(t)];
+            sums[t] += of_query * of_channel[t];
           }
         }
       }
     }
     for (int g = 0; g < shape.heads_per_kv; ++g) {
       const double scale = shape.scale / std::sqrt(coverage(stream_.query(g, row), channels));
-      for (double& x : logits[static_cast<std::size_t>(g)]) {
+      for (double& x : logits[g]) {
         x *= scale;
         if (shape.softcap > 0.0) x = canonical_softcap(x, shape.softcap);
       }
@@ -129,7 +129,7 @@ class SparQ final : public Algorithm {
 
   std::vector<Index> chosen_tokens(const std::vector<std::vector<double>>& logits,
                                    Index tokens) const {
-    std::vector<double> total(static_cast<std::size_t>(tokens), 0.0);
+    std::vector<double> total(tokens, 0.0);
     for (const auto& each : logits) {
       for (std::size_t j = 0; j < total.size(); ++j) total[j] += each[j];
     }
@@ -150,7 +150,7 @@ class SparQ final : public Algorithm {
     double all = 0.0;
     for (const double each : e) all += each;
     double chosen = 0.0;
-    for (const Index token : best) chosen += e[static_cast<std::size_t>(token)];
+    for (const Index token : best) chosen += e[token];
     return chosen / all;
   }
 

@@ -145,7 +145,7 @@ class SubGen final : public Algorithm {
  private:
   // Fewer vectors than the exact cache.
   bool sublinear() const {
-    const auto clusters = static_cast<Index>(net_.clustering.opened_by.size());
+    const auto clusters = std::ssize(net_.clustering.opened_by);
     return clusters * (sizes_.t + 1) + 2 * sizes_.s < 2 * context_.stream.shape.tokens;
   }
 
@@ -188,8 +188,7 @@ class SubGen final : public Algorithm {
     SketchRow row;
     row.token = static_cast<std::int32_t>(token);
     row.scaled = true;
-    row.w_num = 1.0 / (static_cast<double>(sizes_.s) *
-                       stream_.weights.weight[static_cast<std::size_t>(token - sinks_)]);
+    row.w_num = 1.0 / (static_cast<double>(sizes_.s) * stream_.weights.weight[token - sinks_]);
     sketch_.replace(slot, row);
     const double u =
         slot_draw_.uniform53(static_cast<std::uint32_t>(token), static_cast<std::uint32_t>(slot));

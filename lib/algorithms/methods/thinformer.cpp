@@ -94,11 +94,11 @@ class BucketKernel {
   // Computes rows [first, first + kRows), as far as there are some, in columns from `first` on.
   void compute(Index first) {
     first_ = first;
-    const Index last = std::min(first + kRows, static_cast<Index>(tokens_.size()));
+    const Index last = std::min(first + kRows, std::ssize(tokens_));
     std::vector<const double*> keys, values;
     for (Index a = first; a < last; ++a) {
-      keys.push_back(kernel_.stream.keys.row(tokens_[static_cast<std::size_t>(a)]));
-      values.push_back(kernel_.stream.values.row(tokens_[static_cast<std::size_t>(a)]));
+      keys.push_back(kernel_.stream.keys.row(tokens_[a]));
+      values.push_back(kernel_.stream.values.row(tokens_[a]));
     }
     const StreamShape products;
     const Index stride = keys_.padded();
@@ -152,9 +152,9 @@ class Thinformer final : public CompressOnce {
  protected:
   void compress_middle(PromptRange middle) override {
     std::vector<Index> tokens = points_of(middle, p_.tail);
-    points_ = static_cast<Index>(tokens.size());
+    points_ = std::ssize(tokens);
     tokens = thinned(std::move(tokens));
-    kept_ = static_cast<Index>(tokens.size());
+    kept_ = std::ssize(tokens);
     std::sort(tokens.begin(), tokens.end());
     const double weight = p_.weights == Weights::kNone
                               ? 1.0
@@ -182,7 +182,7 @@ class Thinformer final : public CompressOnce {
   }
 
   std::vector<Index> thinned(std::vector<Index> tokens) const {
-    const auto n0 = static_cast<Index>(tokens.size());
+    const auto n0 = std::ssize(tokens);
     if (p_.g >= 30 || n0 < (Index{1} << (2 * p_.g + 2))) return tokens;
     Index rounds = -p_.g;
     for (Index n = n0; n > 1; n /= 4) ++rounds;

@@ -108,7 +108,7 @@ class Uniform final : public CompressOnce {
     }
     std::nth_element(keys.begin(), keys.begin() + h, keys.end());
     std::vector<Index> tokens;
-    for (Index i = 0; i < h; ++i) tokens.push_back(keys[static_cast<std::size_t>(i)].second);
+    for (Index i = 0; i < h; ++i) tokens.push_back(keys[i].second);
     std::sort(tokens.begin(), tokens.end());
     return tokens;
   }

@@ -82,7 +82,7 @@ class Bin {
   Bin(std::vector<std::vector<double>> keys, Index first)
       : keys_(std::move(keys)), first_(first), residual_(keys_.size(), 1.0) {
     for (const auto& key : keys_) {
-      squares_.push_back(canonical_dot(key.data(), key.data(), static_cast<Index>(key.size())));
+      squares_.push_back(canonical_dot(key.data(), key.data(), std::ssize(key)));
     }
   }
 
@@ -144,8 +144,8 @@ class Bin {
     std::vector<double> component(keys_.size(), 0.0);
     for (std::size_t j = 0; j < keys_.size(); ++j) {
       if (std::find(pivots_.begin(), pivots_.end(), j) != pivots_.end()) continue;
-      double sum = canonical_exp(-0.5 * squared_distance(keys_[pivot].data(), keys_[j].data(),
-                                                         static_cast<Index>(keys_[j].size())));
+      double sum = canonical_exp(
+          -0.5 * squared_distance(keys_[pivot].data(), keys_[j].data(), std::ssize(keys_[j])));
       for (const auto& before : components_) sum = std::fma(-before[pivot], before[j], sum);
       component[j] = j == pivot ? root : sum / root;
       residual_[j] = std::fma(-component[j], component[j], residual_[j]);
@@ -235,7 +235,7 @@ class WildCat final : public CompressOnce {
  private:
   std::vector<double> mean_key() const {
     const ConstMatrix keys = context_.stream.keys;
-    std::vector<double> mean(static_cast<std::size_t>(keys.cols), 0.0);
+    std::vector<double> mean(keys.cols, 0.0);
     if (!p_.centre) return mean;
     for (Index j = 0; j < context_.prompt; ++j) {
       for (std::size_t k = 0; k < mean.size(); ++k) mean[k] += keys(j, static_cast<Index>(k));
@@ -253,8 +253,7 @@ class WildCat final : public CompressOnce {
       const double* key = context_.stream.keys.row(j);
       std::vector<double>& to = keys.emplace_back(key, key + context_.stream.keys.cols);
       for (std::size_t k = 0; k < to.size(); ++k) to[k] -= centre[k];
-      largest =
-          std::max(largest, canonical_dot(to.data(), to.data(), static_cast<Index>(to.size())));
+      largest = std::max(largest, canonical_dot(to.data(), to.data(), std::ssize(to)));
     }
     const double factor = std::sqrt(context_.stream.shape.scale / temperature(largest));
     for (auto& key : keys) {
