@@ -2,8 +2,8 @@
 # plots/field.sh [FOLDER [PASSES]]: the field in two modes over the dumps that `data/dumps.sh FOLDER --all-layers` made,
 # into results/field. Per model and mode: field.csv, families.csv and orders.csv, which plots/tables has.
 # In each pass every one of SmolLM2's 30 layers is replayed on one text, which has some from every depth; as many passes
-# as texts are all pairs. A pass takes 5 minutes of a core after the dumps; Gemma's three layers, on all texts, were
-# not timed. It resumes after an interruption. Default: one pass.
+# as texts are all pairs. After the dumps a pass took 12 minutes on two busy cores; Gemma's three layers, on all texts,
+# were not timed. It resumes after an interruption. Default: one pass.
 folder=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")/all_layers
 passes=${2:-1}
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"

@@ -180,7 +180,7 @@ class Findings(unittest.TestCase):
     def check_the_field(self):
         rows = [row for row in table("smollm2/field_modes") if row["at"] == 0.2]
         modes = {mode: {row["method"]: row for row in rows if row["mode"] == mode} for mode in ("published", "equalised")}
-        for mode, counts in (("published", (36, 21, 17, 13)), ("equalised", (36, 25, 18, 10))):
+        for mode, counts in (("published", (36, 20, 18, 13)), ("equalised", (36, 23, 19, 10))):
             own = [row for name, row in modes[mode].items() if "," not in name]
             self.assertEqual((len(own), *(sum(map(holds, own)) for holds in (
                 lambda row: row["frobenius"] < 1, lambda row: row["frobenius_high"] < 1,
@@ -194,15 +194,15 @@ class Findings(unittest.TestCase):
         self.assertEqual(list(first)[:4], ["roco", "caote", "expected_attention", "tova"])
         turned = {(row["choice"], row["at"], row["other_at"], row["other_metric"]): set(row["names"].split())
                   for row in table("smollm2/field_orders") if (row["mode"], row["metric"]) == ("published", "frobenius")}
-        self.assertEqual(turned["mode", 0.2, 0.2, "frobenius"], {"compactor", "keydiff", "knorm", "attention_matching"})
-        self.assertEqual(turned["metric", 0.2, 0.2, "mean"], {"streaming_llm", "wildcat"})
-        self.assertEqual(turned["metric", 0.2, 0.2, "spectral"], {"streaming_llm", "wildcat"})
-        self.assertEqual(turned["memory", 0.1, 0.2, "frobenius"], {"kcenter", "performer"})
-        self.assertEqual(turned["memory", 0.2, 0.35, "frobenius"], {"streaming_llm", "wildcat"})
+        self.assertEqual(turned["mode", 0.2, 0.2, "frobenius"], {"compactor", "keydiff", "attention_matching"})
+        self.assertEqual(turned["metric", 0.2, 0.2, "mean"], {"streaming_llm"})
+        self.assertEqual(turned["metric", 0.2, 0.2, "spectral"], {"streaming_llm"})
+        self.assertEqual(turned["memory", 0.1, 0.2, "frobenius"], {"kcenter", "performer", "wildcat"})
+        self.assertEqual(turned["memory", 0.2, 0.35, "frobenius"], {"streaming_llm"})
         old = {row["method"]: row["ratio"] for row in table("smollm2/field")}
         new = second | {"attention_matching": second["attention_matching, own references"]}
         self.assertEqual({name for name in old if (old[name] < 1) != (new[name]["mean"] < 1)},
-                         {"streaming_llm", "cam", "knorm", "keydiff"})
+                         {"streaming_llm", "cam", "knorm"})
 
 
 def spearman(one, other):
