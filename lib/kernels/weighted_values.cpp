@@ -125,8 +125,8 @@ void CpuWeightedValues::lay_out(Index first, Index last, Index stride) {
     const double* given = given_.data() + question.first;
     double* place = coefficients_.data() + q;
     const auto some = static_cast<std::size_t>(last - first);
-    // Both ascend, and a list has no tokens but of these: between the same ends as many are the
-    // same.
+    // Both ascend, and every token of the list is one of these: equal ends and an equal count mean
+    // equal tokens.
     if (question.done + some <= list.size() && list[question.done] == tokens_[first] &&
         list[question.done + some - 1] == tokens_[last - 1]) {
       for (std::size_t i = 0; i < some; ++i, place += stride) *place = given[question.done + i];

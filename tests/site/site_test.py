@@ -100,7 +100,7 @@ class Pages(Built):
         shown = {target for page in ("GALLERY", "FINDINGS")
                  for element, target in Page(self.text(f"plots/{page}.html")).refers if element == "img"}
         self.assertEqual(shown, {path.relative_to(SOURCE / "plots").as_posix()
-                                 for path in (SOURCE / "plots/gallery").rglob("*.png")})
+                                 for path in (SOURCE / "plots/gallery").rglob("*") if path.suffix in (".png", ".svg")})
 
     def test_tables_and_lists_are_such(self):
         """Every page has as many rows as its Markdown has, and no mark of either left over in a
