@@ -22,8 +22,8 @@ STORED = {
 TOLERANCE = 1e-4
 PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # binary digits
 LEAST_EXPONENT = {"float16": -14, "bfloat16": -126, "float32": -126, "float64": -1022}
-# Roundings that a model in 16 bits may lose; a scale that is off by more than
-# SCALE_TOLERANCE differs from it.
+# Roundings that a model in 16 bits may lose. A scale that is off by more than SCALE_TOLERANCE is
+# told apart from them.
 ROUNDINGS, SCALE_TOLERANCE, STANDARD_ERRORS = 8, 0.02, 6
 CHUNK_ROWS = 1024
 

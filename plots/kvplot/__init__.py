@@ -6,15 +6,9 @@ from collections.abc import Sequence
 import pandas
 
 from kvplot import results as _results
+from kvplot.documents import read_results
 from kvplot.evidence import globally_lost
-from kvplot.results import (
-    Results,
-    ResultsError,
-    load_layers,
-    load_results,
-    read_results,
-    with_params,
-)
+from kvplot.results import Results, ResultsError, load_layers, load_results, with_params
 
 __all__ = [
     "Results",

@@ -8,7 +8,8 @@ import numpy
 import pandas
 
 from kvplot import shape
-from kvplot.results import Entry, ResultsError, read_document
+from kvplot.documents import Entry, read_document
+from kvplot.faults import ResultsError
 
 KIND = "kvbench.inspection"
 HEAD = ["sequence", "layer", "kv_head"]

@@ -8,8 +8,10 @@ from pathlib import Path
 import pandas
 
 from kvplot import shape
+from kvplot.documents import read_document
+from kvplot.faults import ResultsError, did_you_mean
 from kvplot.figure import left_out, span
-from kvplot.results import ResultsError, did_you_mean, numbers_of, point_of, read_document
+from kvplot.results import numbers_of, point_of
 
 KIND = "kvbench.closed_loop"
 

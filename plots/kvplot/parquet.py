@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kvplot.results import Entry, ResultsError, unreadable
+from kvplot.documents import Entry
+from kvplot.faults import ResultsError, unreadable
 from kvplot.weight import refuse_crowded
 
 # Rows of the file that are in memory at one time, and one row group each.

@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas
 
-from kvplot.faults import few
+from kvplot.faults import ResultsError, did_you_mean, few, unreadable
 from kvplot.figure import left_out
 from kvplot.loop import KIND, Loop
-from kvplot.results import PARTS, ResultsError, did_you_mean, exact_bytes, load_cells, unreadable
+from kvplot.results import PARTS, exact_bytes, load_cells
 from kvplot.terminal import one_line
 from kvplot.units import POINT, UNIT, same_units
 

@@ -14,7 +14,7 @@ from sweeps import CONFIGS
 MEMORIES = {"budget": {"memory": [0.1, 0.2, 0.35]}}
 # Fractions of the prompt that come to these memories where memory is a mean over heads or layers, or of whole chunks.
 FRACTIONS = {"budget": [0.071, 0.1742, 0.329]}
-# The parameter that decides the memory, where it is no budget that can be solved.
+# The parameter that decides the memory, for methods whose budget cannot be solved.
 SIZES = {
     "pyramidkv": FRACTIONS, "adakv": FRACTIONS, "cake": FRACTIONS, "chunkkv": FRACTIONS, "wildcat": FRACTIONS,
     "thinformer": {"g": [2, 3, 4]}, "performer": {"features": [128, 512, 1024]},

@@ -61,7 +61,7 @@ def states(block, sentence):
 
 class Page(unittest.TestCase):
     def stands(self, sentence, page=GALLERY):
-        """One paragraph or item has the sentence's numbers; a sentence without decimals stands word by word."""
+        """One paragraph or item has the sentence's numbers; a sentence without decimals is there word by word."""
         if any("." in fact for fact in facts(sentence)):
             blocks = re.split(r"\n\s*\n|\n(?=\* )", page)
             self.assertTrue(any(states(block, sentence) for block in blocks), sentence)

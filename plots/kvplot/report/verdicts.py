@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from kvplot import shape
-from kvplot.results import Entry, Results, ResultsError, read_json
+from kvplot.documents import Entry, read_json
+from kvplot.results import Results, ResultsError
 
 FLAG = shape.leaf("true or false", lambda value: isinstance(value, bool))
 WORDS = ("same", "better", "worse", "unclear")
