@@ -142,7 +142,7 @@ std::string plain_json(const std::string& text, const std::string& file) {
   ErrorList errors;
   const nlohmann::json document = parse_document(text, file, errors);
   errors.throw_if_any();
-  return document.dump();
+  return exact_line(document);
 }
 
 SweepConfig live_sweep(const std::string& sweep, const Algorithms& algorithms) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "json/json.hpp"
 #include "results/journal_scan.hpp"
 #include "results/plan_index.hpp"
 #include "system/append_log.hpp"
@@ -80,7 +81,7 @@ void take_over(const std::string& path, const std::string& fingerprint,
     }
     nlohmann::json own = *key;
     own["dump"] = plan.dumps.front().fingerprint;
-    const std::string id = hash128_hex(own.dump());
+    const std::string id = hash128_hex(exact_line(own));
     const auto place = index.find(id);
     if (!place) return;
     record["id"] = id;

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvbench._core import Error
 from kvbench._exporter import exporter, faults
 from kvbench._live import LiveDump
-from kvbench._run import Results
+from kvbench._run import Results, RunOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _OF = "kvbench.attach"
 
@@ -34,8 +36,8 @@ class Live:
     the model's own attention by the first 128 tokens.
 
     `layers`, `queries`, `out_rows`, `dtype`, `round`, `wo_norms` and `materialised` are the
-    exporter's options; `description`, `dataset` and `model_name` its attributes. Other keywords are
-    those of kvbench.run. Raises kvbench.Error where the exporter refuses a model.
+    exporter's options; `description`, `dataset` and `model_name` its attributes. `run`: keywords of
+    kvbench.run, `device` to `methods`. Raises kvbench.Error where the exporter refuses a model.
     """
 
     def __init__(
@@ -57,33 +59,11 @@ class Live:
         round: bool = False,
         wo_norms: bool = False,
         materialised: bool = False,
-        device: str = "auto",
-        threads: int | None = None,
-        memory_limit: int | None = None,
-        fresh: bool = False,
-        add: bool = False,
-        anonymous: bool = False,
-        retry_failed: bool = False,
-        quiet: bool = False,
-        methods: Iterable[Any] = (),
+        **run: Unpack[RunOptions],
     ) -> None:
         with exporter(_OF):
             from export.attached_model import AttachedModel, Recording
-        self._dump = LiveDump(
-            _OF,
-            sweep,
-            out,
-            save=save,
-            device=device,
-            threads=threads,
-            memory_limit=memory_limit,
-            fresh=fresh,
-            add=add,
-            anonymous=anonymous,
-            retry_failed=retry_failed,
-            quiet=quiet,
-            methods=methods,
-        )
+        self._dump = LiveDump(_OF, sweep, out, save=save, **run)
         recording = Recording(
             sequence,
             description,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,10 @@ from kvbench._arrays import numpy_of
 from kvbench._core import Error
 from kvbench._exporter import exporter, faults
 from kvbench._live import LiveDump, LiveSequence
-from kvbench._run import Results
+from kvbench._run import Results, RunOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _OF = "kvbench.Recorder"
 
@@ -64,8 +67,8 @@ class Recorder:
     `dtype`: of the elements that are kept; None: q's own.
 
     A layer is replayed by a thread once it is whole, and the next one waits for it to end: two
-    layers are in memory. `results` are there after the `with` block. Other keywords are those of
-    kvbench.run. Raises kvbench.Error for errors of the sweep and of arrays.
+    layers are in memory. `results` are there after the `with` block. `run`: keywords of
+    kvbench.run, `device` to `methods`. Raises kvbench.Error for errors of the sweep and of arrays.
     """
 
     def __init__(
@@ -79,34 +82,12 @@ class Recorder:
         rope: Mapping[str, Any] | None = None,
         queries: int | None = None,
         dtype: str | None = None,
-        device: str = "auto",
-        threads: int | None = None,
-        memory_limit: int | None = None,
-        fresh: bool = False,
-        add: bool = False,
-        anonymous: bool = False,
-        retry_failed: bool = False,
-        quiet: bool = False,
-        methods: Iterable[Any] = (),
+        **run: Unpack[RunOptions],
     ) -> None:
         if dtype is not None and dtype not in STORED:
             raise Error(f"{_OF}: dtype: must be one of {', '.join(STORED)}, got {dtype}")
         self._queries, self._dtype = queries, dtype
-        self._dump = LiveDump(
-            _OF,
-            sweep,
-            out,
-            save=save,
-            device=device,
-            threads=threads,
-            memory_limit=memory_limit,
-            fresh=fresh,
-            add=add,
-            anonymous=anonymous,
-            retry_failed=retry_failed,
-            quiet=quiet,
-            methods=methods,
-        )
+        self._dump = LiveDump(_OF, sweep, out, save=save, **run)
         created = datetime.now(timezone.utc).isoformat(timespec="seconds")
         facts = {"model": model, "producer": _OF, "n_layers": int(layers), "created": created}
         self._dump.open({**FORMAT, **facts}, _rope(rope))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from kvbench import _core
 from kvbench._arrays import number, plain
@@ -205,6 +205,20 @@ def _results(path: Path, state: str, resume: str) -> Results:
     elif results.cells and all(cell["status"] == "skipped" for cell in results.cells):
         warnings.warn("\n".join(results._lines("skipped")), RuntimeWarning, stacklevel=3)
     return results
+
+
+class RunOptions(TypedDict, total=False):
+    """Keywords of run() that kvbench.Recorder and kvbench.attach take too."""
+
+    device: str
+    threads: int | None
+    memory_limit: int | None
+    fresh: bool
+    add: bool
+    anonymous: bool
+    retry_failed: bool
+    quiet: bool
+    methods: Iterable[Any]
 
 
 def run(
