@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kvplot import lines, shape
+from kvplot import checks, lines
 from kvplot.faults import ResultsError, unreadable
 from kvplot.weight import Crowded, refuse_crowded
 
@@ -113,16 +113,16 @@ def read_json(path: Path | str, remedy: str) -> Any:
         raise ResultsError(f"{path}: {_why_no_json(start, end, error)}; {remedy}") from error
 
 
-def read_document(path: Path | str, kind: str, expected: shape.Shape) -> Entry:
+def read_document(path: Path | str, kind: str, expected: checks.Check) -> Entry:
     """A JSON document of kvbench, checked for kind, major number of its version, and shape."""
     return _checked(path, read_json(path, WRITTEN_BY[kind]), kind, expected)
 
 
-def _checked(path: Path | str, document: Any, kind: str, expected: shape.Shape) -> Entry:
+def _checked(path: Path | str, document: Any, kind: str, expected: checks.Check) -> Entry:
     found = document.get("kind") if isinstance(document, dict) else None
     if found != kind:
         raise ResultsError(
-            f"{path}: kind is {shape.told(found)}, expected {kind!r}; {WRITTEN_BY[kind]}"
+            f"{path}: kind is {checks.describe(found)}, expected {kind!r}; {WRITTEN_BY[kind]}"
         )
     version = str(document.get("schema_version"))
     if version.partition(".")[0] != str(SCHEMA_MAJOR):
@@ -137,17 +137,17 @@ def _checked(path: Path | str, document: Any, kind: str, expected: shape.Shape) 
     return checked
 
 
-def read_results(path: Path | str, expected: shape.Shape = shape.RESULTS) -> Entry:
+def read_results(path: Path | str, expected: checks.Check = checks.RESULTS) -> Entry:
     """The document of a results.json, checked as far as kvplot reads it."""
     return read_document(path, KIND, expected)
 
 
-def read_records(path: Path | str, expected: shape.Shape = shape.RESULTS) -> Entry:
+def read_records(path: Path | str, expected: checks.Check = checks.RESULTS) -> Entry:
     """The same, with cells and records of whole layers that are read one by one where the file is
     laid out as kvbench writes it."""
     path = Path(path)
     if path.is_file():
-        records = {"cells": shape.CELL, "layers": shape.LAYER}
+        records = {"cells": checks.CELL, "layers": checks.LAYER}
 
         def fits(name: str, record: Any) -> bool:
             return records[name](record, "") is None
