@@ -8,7 +8,6 @@ from typing import Any
 
 from kvplot import checks, lines
 from kvplot.faults import ResultsError, unreadable
-from kvplot.weight import Crowded, refuse_crowded
 
 # An object of a JSON document.
 Entry = dict[str, Any]
@@ -16,6 +15,7 @@ Entry = dict[str, Any]
 KIND = "kvbench.results"
 SCHEMA_MAJOR = 1
 
+MAX_BYTES = 2**28  # bytes of a document that is read whole
 START = 2**16  # bytes
 BLOCK = 2**22  # bytes
 LONG_INTEGER = 21  # digits: more than any integer that kvbench writes
@@ -69,7 +69,13 @@ def _content(path: Path, remedy: str) -> bytes:
             start = file.read(START)
             if len(start) == START and start.lstrip()[:1] not in (b"", b"{", b"\xef"):
                 raise ResultsError(f"{path}: expected a JSON object; {remedy}")
-            return start + file.read()
+            content = start + file.read(MAX_BYTES)
+            if len(content) > MAX_BYTES:
+                raise ResultsError(
+                    f"{path}: has more than {MAX_BYTES >> 20} MiB, and kvplot reads no larger file "
+                    "whole; give results.json as `kvbench run` writes it, a record per line"
+                )
+            return content
     except OSError as error:
         raise ResultsError(f"{path}: {unreadable(path, error)}; {remedy}") from error
 
@@ -84,7 +90,6 @@ def _has_long_integer(content: bytes) -> bool:
 
 
 def _parsed(content: bytes) -> Any:
-    refuse_crowded(content)
     parse_int = _integer if _has_long_integer(content) else None  # a function costs its calls
     text = content.decode("utf-8-sig")
     del content  # the caller gave up its reference, too: there is one copy, not two
@@ -107,8 +112,6 @@ def read_json(path: Path | str, remedy: str) -> Any:
         ) from error
     except RecursionError as error:
         raise ResultsError(f"{path}: nested too deep; {remedy}") from error
-    except Crowded as error:
-        raise ResultsError(f"{path}: {error}; {remedy}") from error
     except ValueError as error:
         raise ResultsError(f"{path}: {_why_no_json(start, end, error)}; {remedy}") from error
 
