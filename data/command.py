@@ -18,9 +18,9 @@ DONE, REFUSED, INTERRUPTED = 0, 2, 5
 
 def refuse(faults: Iterable[str]) -> None:
     """Fault with all of them, a line each; nothing if there are none."""
-    told = "\n".join(faults)
-    if told:
-        raise Fault(told)
+    text = "\n".join(faults)
+    if text:
+        raise Fault(text)
 
 
 @contextmanager

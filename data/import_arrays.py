@@ -31,8 +31,8 @@ with packages("import_arrays.py"):
         CHUNK_ROWS,
         FORMAT,
         Difference,
+        LayerShape,
         LayerWriter,
-        Shape,
         is_of_second_format,
         layer_differences,
     )
@@ -55,7 +55,7 @@ with packages("import_arrays.py"):
 
 PROGRAM = "import_arrays.py"
 # Tensors above these sizes, in bytes, may not be compressed further, as the program has it.
-MOST_COMPRESSED = 100
+MAX_COMPRESSED = 100
 SMALL_TENSOR, SMALL_DUMP = 2**22, 2**28
 
 
@@ -217,7 +217,7 @@ class Writer:
                 f"d = {k.shape[2]}; see --rope-dims or inv_freq"
             )
         out_type = stored_type({tensors.types["out"]}) if "out" in rows else "float32"
-        shape = Shape(
+        shape = LayerShape(
             *(q.shape[0], k.shape[0], k.shape[1], q.shape[1], q.shape[2], v.shape[2]),
             rows["out"].shape[1] if "out" in rows else 0,
             value_in_key=bool(facts.value_in_key),
@@ -270,10 +270,10 @@ def _length(array: np.ndarray) -> int:
 
 def check_shapes(place: str, rows: dict[str, np.ndarray]) -> None:
     q, k, v = (rows[name].shape for name in ("q", "k", "v"))
-    told = ", ".join(f"{name} {list(array.shape)}" for name, array in rows.items())
+    shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in rows.items())
     if q[2] != k[2] or k[:2] != v[:2] or q[1] > k[1] or q[0] % k[0]:
         raise Fault(
-            f"{place}: {told}: q and k share their columns, k and v their heads and "
+            f"{place}: {shapes}: q and k share their columns, k and v their heads and "
             "tokens; q has a multiple of k's heads and no more rows (--order tokens for "
             "[n, H, d])"
         )
@@ -281,13 +281,14 @@ def check_shapes(place: str, rows: dict[str, np.ndarray]) -> None:
         out = rows["out"].shape
         if out[0] != q[0] or out[2] != v[2] or out[1] > k[1]:
             raise Fault(
-                f"{place}: {told}: out has q's heads and v's columns, before the output projection"
+                f"{place}: {shapes}: out has q's heads and v's columns, before the output "
+                "projection"
             )
 
 
 def check_further(
     place: str,
-    shape: Shape,
+    shape: LayerShape,
     further: dict[str, np.ndarray],
     facts: Facts,
     every_token: bool,
@@ -323,9 +324,9 @@ def check_further(
         "--sliding-window": facts.terms.window > 0,
         "alibi_slopes": every_token and "alibi_slopes" in further,
     }
-    told = [name for name, is_told in masks.items() if is_told]
-    if len(told) > 1:
-        raise Fault(f"{place}: {' and '.join(told)} exclude each other")
+    given = [name for name, is_given in masks.items() if is_given]
+    if len(given) > 1:
+        raise Fault(f"{place}: {' and '.join(given)} exclude each other")
 
 
 def batch_of(found: Found) -> int:
@@ -456,33 +457,33 @@ def refuse_inflated(path: Path) -> None:
         remedy = "as numbers of a model cannot be; if they are meant, --compression 0"
         for tensor in tensors:
             size, stored = tensor.nbytes, tensor.id.get_storage_size()
-            if size > SMALL_TENSOR and size > MOST_COMPRESSED * stored:
+            if size > SMALL_TENSOR and size > MAX_COMPRESSED * stored:
                 raise Fault(f"{tensor.name}: {size} bytes are compressed to {stored}, {remedy}")
         size = sum(tensor.nbytes for tensor in tensors if not tensor.name.endswith("/wo"))
         stored = path.stat().st_size
-        if size > SMALL_DUMP and size > MOST_COMPRESSED * stored:
+        if size > SMALL_DUMP and size > MAX_COMPRESSED * stored:
             raise Fault(f"{size} bytes are compressed to {stored}, {remedy}")
 
 
 def refuse_difference(place: str, found: Difference, tolerance: float) -> None:
-    told = (
+    message = (
         f"{place}: attention with these q, k, v, scale, window and soft-cap differs by "
         f"{found.relative:.2g} from out (--tolerance {tolerance:g}), beyond the rounding of its "
         "elements"
     )
     if found.is_of_scale and found.explained > 0.5 and found.scale_factor:
         raise Fault(
-            f"{told}; check the scale: {found.scale_factor:.3g} times --scale explains most of it; "
-            "also --sliding-window, --logit-softcap, --order and the order of heads"
+            f"{message}; check the scale: {found.scale_factor:.3g} times --scale explains most of "
+            "it; also --sliding-window, --logit-softcap, --order and the order of heads"
         )
     if found.relative < 4 * found.allowed:
         raise Fault(
-            f"{told}; no other scale explains it, and arithmetic in 16 bits may: give q, k and v "
-            f"as attention used them, or --tolerance {2 * found.relative:.1g}"
+            f"{message}; no other scale explains it, and arithmetic in 16 bits may: give q, k and "
+            f"v as attention used them, or --tolerance {2 * found.relative:.1g}"
         )
     raise Fault(
-        f"{told}; check --scale, --sliding-window, --logit-softcap, --order, the order of heads, "
-        "padding, and that out is before the output projection"
+        f"{message}; check --scale, --sliding-window, --logit-softcap, --order, the order of "
+        "heads, padding, and that out is before the output projection"
     )
 
 
@@ -551,7 +552,7 @@ def main(arguments: list[str] | None = None) -> int:
     def work() -> None:
         try:
             import_arrays(args)
-        except (OSError, UnicodeError) as error:  # of files and of what is written into the dump
+        except (OSError, UnicodeError) as error:  # errors of files and of texts for the dump
             raise Fault(f"cannot write {args.out}: {error}") from error
         except MemoryError as error:
             raise Fault("out of memory; import fewer layers at once") from error

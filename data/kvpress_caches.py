@@ -184,24 +184,24 @@ class Cut:
         return self.budget
 
 
-def prompt_of(told: str, sequence: h5py.Group, tokens: int) -> int:
+def prompt_of(text: str, sequence: h5py.Group, tokens: int) -> int:
     """As `prompt_tokens` of a sweep file."""
-    if told == "default":
+    if text == "default":
         stored = min(layer["q"].shape[1] for layer in sequence["layers"].values())
         whole = min(kv_group(layer)["k"].shape[1] for layer in sequence["layers"].values())
         queries = max(1, stored - (whole - tokens))
         return tokens - min(256, max(1, tokens // 2), queries)
-    if told == "dump":
+    if text == "dump":
         if "prompt_tokens" not in sequence.attrs:
             raise Fault(f"--prompt-tokens dump: {sequence.name} has no attribute prompt_tokens")
         prompt = int(sequence.attrs["prompt_tokens"])
-    elif "." in told:
-        prompt = math.floor(float(told) * tokens)
+    elif "." in text:
+        prompt = math.floor(float(text) * tokens)
     else:
-        prompt = int(told)
+        prompt = int(text)
     if not 0 < prompt < tokens:
         raise Fault(
-            f"--prompt-tokens {told}: {prompt} tokens of {tokens} in {sequence.name}; "
+            f"--prompt-tokens {text}: {prompt} tokens of {tokens} in {sequence.name}; "
             f"expected 1 to {tokens - 1}"
         )
     return prompt
@@ -284,8 +284,8 @@ def make_caches(args: argparse.Namespace) -> None:
             raise Fault(f"{args.dump} is not a kvbench dump")
         for (spec, cut), path in zip(work, files):
             settings = {"press": spec, "seed": args.seed, "budget": cut.budget, "ratio": cut.ratio}
-            told = {name: value for name, value in settings.items() if value is not None}
-            origin = Origin(spec, f"kvpress_caches.py, kvpress {version}", told)
+            params = {name: value for name, value in settings.items() if value is not None}
+            origin = Origin(spec, f"kvpress_caches.py, kvpress {version}", params)
             count = write_caches(path, origin, heads_of(dump, spec, cut, args))
             print(f"{path}: {count} heads")
 
@@ -301,25 +301,25 @@ def list_presses() -> None:
         print(f"{name:32}{works if reason is None else f'refused: {reason}'}")
 
 
-def ratio(told: str) -> float:
-    value = float(told)
+def ratio(text: str) -> float:
+    value = float(text)
     if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, got {told}")
+        raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, got {text}")
     return value
 
 
-def count(told: str) -> int:
-    if not re.fullmatch(r"[0-9]+", told) or int(told) == 0:
-        raise argparse.ArgumentTypeError(f"expected an integer of at least 1, got {told}")
-    return int(told)
+def count(text: str) -> int:
+    if not re.fullmatch(r"[0-9]+", text) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected an integer of at least 1, got {text}")
+    return int(text)
 
 
-def prompt_tokens(told: str) -> str:
-    if not re.fullmatch(r"default|dump|[0-9]+|0?\.[0-9]+", told):
+def prompt_tokens(text: str) -> str:
+    if not re.fullmatch(r"default|dump|[0-9]+|0?\.[0-9]+", text):
         raise argparse.ArgumentTypeError(
-            f"expected a number of tokens, a fraction such as 0.5, dump or default, got {told}"
+            f"expected a number of tokens, a fraction such as 0.5, dump or default, got {text}"
         )
-    return told
+    return text
 
 
 def parser() -> argparse.ArgumentParser:

@@ -110,8 +110,8 @@ def tokenized(args: argparse.Namespace) -> tuple[Parts, Callable[[list[int]], st
 
 def outputs(name: Path) -> tuple[Path, Path]:
     """NAME.npy and NAME.json, whatever dots NAME has."""
-    ids, told = (name.with_name(name.name + ending) for ending in (".npy", ".json"))
-    return ids, told
+    ids, facts_path = (name.with_name(name.name + ending) for ending in (".npy", ".json"))
+    return ids, facts_path
 
 
 def make(args: argparse.Namespace) -> None:
@@ -128,14 +128,14 @@ def make(args: argparse.Namespace) -> None:
     refuse(faults)
     parts, decode = tokenized(args)
     needle = made(parts, args.tokens, args.depth, decode)
-    ids, told = outputs(args.out)
+    ids, facts_path = outputs(args.out)
     np.save(ids, np.array(needle.ids, np.int32))
     facts = asdict(needle)
     del facts["ids"]
     facts["tokens"] = len(needle.ids)
-    told.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+    facts_path.write_text(json.dumps(facts) + "\n", encoding="utf-8")
     print(
-        f"{ids}, {told}: prompt_tokens {needle.prompt_tokens}, evidence {needle.evidence}, "
+        f"{ids}, {facts_path}: prompt_tokens {needle.prompt_tokens}, evidence {needle.evidence}, "
         f"rows {needle.rows}"
     )
 

@@ -108,13 +108,13 @@ void log_errors(const std::vector<std::string>& messages, const std::string& com
 
 // The stack of this thread: the system ends a program that needs more, without a word.
 void require_stack() {
-  constexpr rlim_t kLeast = 128;
+  constexpr rlim_t kMinStack = 128;
   rlimit limit{};
-  if (::getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur / 1024 >= kLeast) return;
+  if (::getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur / 1024 >= kMinStack) return;
   throw InputError(fmt::format(
       "the stack is limited to {} KiB, and at least {} KiB are needed; raise the limit: "
       "ulimit -s 8192",
-      limit.rlim_cur / 1024, kLeast));
+      limit.rlim_cur / 1024, kMinStack));
 }
 
 int run_guarded(int argc, char** argv) {

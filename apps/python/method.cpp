@@ -11,8 +11,8 @@
 
 #include "algorithms/mechanisms/kept_rows_replay.hpp"
 #include "algorithms/registry.hpp"
-#include "python/asking.hpp"
-#include "python/stepping.hpp"
+#include "python/method_calls.hpp"
+#include "python/method_steps.hpp"
 #include "sweep/cell_identity.hpp"
 #include "system/error.hpp"
 #include "system/stop.hpp"

@@ -43,15 +43,15 @@ struct NarrowAttend {
 // A warp takes 16 queries. Their probabilities p never leave its registers: the lanes that get a
 // tile of logits from Q K^T have it where P V wants it, if the tokens of a step are not four in a
 // row but every second of eight. The next factors come to shared memory meanwhile.
-// Shape: one of the above; kCapped: whether there is a soft-cap; kPairs: d and dv are even, so that
-// numbers come in pairs.
-template <class Shape, bool kCapped, bool kPairs>
+// Tiling: one of the above; kCapped: whether there is a soft-cap; kPairs: d and dv are even, so
+// that numbers come in pairs.
+template <class Tiling, bool kCapped, bool kPairs>
 struct AttendSpan {
-  static constexpr int kQueries = Shape::kQueries;
-  static constexpr int kSlice = Shape::kSlice;
-  static constexpr int kDepth = Shape::kDepth;
-  static constexpr int kValues = Shape::kValues;
-  static constexpr bool kStays = Shape::kStay > 0;
+  static constexpr int kQueries = Tiling::kQueries;
+  static constexpr int kSlice = Tiling::kSlice;
+  static constexpr int kDepth = Tiling::kDepth;
+  static constexpr int kValues = Tiling::kValues;
+  static constexpr bool kStays = Tiling::kStay > 0;
   static constexpr int kThreads = kQueries * 2;
   using Logits = WarpTiles<16, kAttendTokens>;
   using Outputs = WarpTiles<16, kSlice>;
@@ -73,7 +73,7 @@ struct AttendSpan {
     double values[kValues][kSlice + 2];
   };
   struct Shared {
-    double queries[kStays ? kQueries : 1][Shape::kStay + 4];  // those that stay
+    double queries[kStays ? kQueries : 1][Tiling::kStay + 4];  // those that stay
     Part parts[2];       // one is multiplied while the other is fetched
     int rows[kQueries];  // -1 if there is no such query: it sees nothing
     // Values of the four lanes that share a query. Registers have no room for them.
@@ -109,8 +109,8 @@ struct AttendSpan {
     });
 
     if constexpr (kStays) {
-      fetch<Shape::kStay>(block, shared.queries, queries_from(range, 0), stream.d,
-                          queries_of(range), stream.d);
+      fetch<Tiling::kStay>(block, shared.queries, queries_from(range, 0), stream.d,
+                           queries_of(range), stream.d);
     }
     int at = 0;
     fetch_products(block, shared.parts[at], range, range.begin, 0);

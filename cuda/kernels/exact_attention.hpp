@@ -25,11 +25,11 @@ struct AttentionBatch {
 // so much shared memory.
 template <class Run>
 void with_attend_span(const StreamShape& shape, Index shared_bytes, const Run& run) {
-  const auto of = [&]<class Shape, bool kPairs>() {
+  const auto of = [&]<class Tiling, bool kPairs>() {
     if (shape.softcap > 0.0) {
-      run(AttendSpan<Shape, true, kPairs>());
+      run(AttendSpan<Tiling, true, kPairs>());
     } else {
-      run(AttendSpan<Shape, false, kPairs>());
+      run(AttendSpan<Tiling, false, kPairs>());
     }
   };
   const auto of_slice = [&]<int kSlice>() {
@@ -87,7 +87,7 @@ void attend(M& machine, const AttentionCall& call, double* memory,
     const Index n = view.query_count;
     const Index spans = blocks_of(call.span, batch.rows[batch.count - 1] + 1);
     const auto launch =
-        [&]<class Shape, bool kCapped, bool kPairs>(AttendSpan<Shape, kCapped, kPairs> body) {
+        [&]<class Tiling, bool kCapped, bool kPairs>(AttendSpan<Tiling, kCapped, kPairs> body) {
           body.stream = view;
           if (kCapped) body.inverse_softcap = 1.0 / view.softcap;
           body.values = call.values;
@@ -95,8 +95,8 @@ void attend(M& machine, const AttentionCall& call, double* memory,
           body.span = call.span;
           body.sums = span_sums;
           body.outputs = span_outputs;
-          machine.launch(body, {.x = blocks_of(Shape::kQueries, n),
-                                .y = larger(1, blocks_of(Shape::kSlice, shape.dv)),
+          machine.launch(body, {.x = blocks_of(Tiling::kQueries, n),
+                                .y = larger(1, blocks_of(Tiling::kSlice, shape.dv)),
                                 .z = spans});
         };
     with_attend_span(shape, machine.shared_bytes(), launch);
@@ -129,8 +129,8 @@ void attend(M& machine, const AttentionCall& call, double* memory,
 struct AttentionSplit {
   Index many_queries = 32768;  // enough to fill the device with long spans
   Index span = 512;            // tokens, of fewer queries; multiples of kAttendTokens
-  Index many_span = 2048;      // of many: short enough for the last blocks to end together
-  Index batch_queries = 1024;  // of many
+  Index many_span = 2048;      // tokens, of many queries: the last blocks end together
+  Index batch_queries = 1024;  // queries of a batch, if there are many
   Index workers = 12;          // threads that take batches
 };
 

@@ -27,7 +27,7 @@ from export.sequence_recorder import Plan, Recorder
 from export.shared_keys import refuse_apart, shared_layers
 from export.whole_rotation import whole_rotation
 
-LEAST_TOKENS = 4
+MIN_TOKENS = 4
 
 
 class Layers(Protocol):
@@ -173,15 +173,15 @@ class AttachedModel:
         return answer
 
     def _begin(self, text: _Text) -> None:
-        if len(text.ids) < LEAST_TOKENS:
+        if len(text.ids) < MIN_TOKENS:
             raise Fault(
-                f"the text has {len(text.ids)} tokens; give at least {LEAST_TOKENS}, by which the "
+                f"the text has {len(text.ids)} tokens; give at least {MIN_TOKENS}, by which the "
                 "rotation is found"
             )
         ids = text.ids.cpu()
         stack = ExitStack()
         try:
-            stack.enter_context(_heard(self._model))
+            stack.enter_context(_hooked(self._model))
             stack.enter_context(torch.no_grad())
             with self._own():
                 ropes = find_ropes(self._model, ids)
@@ -193,9 +193,9 @@ class AttachedModel:
             rope = shared_rope([ropes], plan)
             if not self._sink.is_open:
                 self._root = rope
-                told = self._recording
-                name = told.model or self._model.config._name_or_path
-                self._sink.open(provenance(self._model, plan, name, told.dataset, None), rope)
+                recording = self._recording
+                name = recording.model or self._model.config._name_or_path
+                self._sink.open(provenance(self._model, plan, name, recording.dataset, None), rope)
             layers = self._sink.sequence(
                 *self._sequence(text),
                 ids.int().numpy(),
@@ -214,28 +214,28 @@ class AttachedModel:
         self._pass = (stack, recorder, ids)
 
     def _planned(self, ropes: dict[int, Rope | None]) -> Plan:
-        told = self._recording
+        recording = self._recording
         text = self._model.config.get_text_config()
         plan = Plan(
-            layer_numbers(told.layers, text.num_hidden_layers, set(ropes)),
-            told.dtype or element_name(self._model.dtype),
-            told.rounds,
-            query_rows(told.queries),
-            told.out_rows,
+            layer_numbers(recording.layers, text.num_hidden_layers, set(ropes)),
+            recording.dtype or element_name(self._model.dtype),
+            recording.rounds,
+            query_rows(recording.queries),
+            recording.out_rows,
             0,
             0,
-            told.wo_norms,
-            not told.materialised,
+            recording.wo_norms,
+            not recording.materialised,
         )
         self._plan = self._plan or plan
         return replace(self._plan, layers=plan.layers)
 
     def _sequence(self, text: _Text) -> tuple[str, dict[str, Any]]:
-        told = self._recording
-        name = told.sequence + (f"-{self._read}" if self._read else "")
+        recording = self._recording
+        name = recording.sequence + (f"-{self._read}" if self._read else "")
         self._read += 1
         prompt = {"prompt_tokens": text.prompt} if text.prompt else {}
-        return name, {"description": told.description, **prompt}
+        return name, {"description": recording.description, **prompt}
 
     def _after(self, *_: object) -> None:
         if self._free or not self._pass:
@@ -244,12 +244,12 @@ class AttachedModel:
         self._pass = None
         with stack:
             recorder.finish()
-        with _heard(self._model), self._own(), torch.no_grad():
+        with _hooked(self._model), self._own(), torch.no_grad():
             prove_first_tokens(self._model, ids, None, recorder.rounds)
 
 
 @contextmanager
-def _heard(model: torch.nn.Module) -> Iterator[None]:
+def _hooked(model: torch.nn.Module) -> Iterator[None]:
     """Inside, the model's attention asks the exporter's."""
     of: Any = model
     before = of.config._attn_implementation

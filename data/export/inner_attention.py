@@ -114,7 +114,7 @@ class InnerAttention:
         self._given: tuple = ()
         self._named: dict = {}
         self._fresh: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
-        self._asked: torch.Tensor | None = None  # what to project to while its own code is asked
+        self._asked: torch.Tensor | None = None  # the target while its own code runs
         module.register_forward_pre_hook(self._begin, with_kwargs=True)
         getattr(module, parts.fused).register_forward_hook(self._project)
         getattr(module, parts.output).register_forward_pre_hook(self._answer)

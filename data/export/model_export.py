@@ -198,7 +198,7 @@ def proven(path: Path, exact: bool) -> None:
 
 def settings(args: argparse.Namespace, sequences: list[Sequence], plan: Plan) -> str:
     """Facts in which the parts of an interrupted export must agree."""
-    told = {
+    facts = {
         **asdict(plan),
         "layers": sorted(plan.layers),
         "model": args.model,
@@ -208,22 +208,22 @@ def settings(args: argparse.Namespace, sequences: list[Sequence], plan: Plan) ->
         "evidence": args.evidence.read_text(encoding="utf-8") if args.evidence else None,
         "sequences": {s.name: hashlib.sha256(s.ids.tobytes()).hexdigest() for s in sequences},
     }
-    return json.dumps(told, indent=1, sort_keys=True)
+    return json.dumps(facts, indent=1, sort_keys=True)
 
 
-def parts_folder(args: argparse.Namespace, told: str) -> Path:
+def parts_folder(args: argparse.Namespace, facts: str) -> Path:
     """The folder of finished sequences, of this export alone."""
     folder = args.out.with_suffix(".parts")
     if args.fresh:
         shutil.rmtree(folder, ignore_errors=True)
     note = folder / "settings.json"
-    if note.is_file() and note.read_text() != told:
+    if note.is_file() and note.read_text() != facts:
         raise Fault(
             f"{folder} holds parts of an export with other settings; finish that one, or "
             "pass --fresh to start over"
         )
     folder.mkdir(exist_ok=True)
-    note.write_text(told)
+    note.write_text(facts)
     return folder
 
 

@@ -13,7 +13,7 @@ from export.attention_capture import Call, is_heard_by_interface, listening, mos
 
 PROVEN_ROWS = 16
 # Logits of one layer's attention, all heads, in the model's own code.
-MOST_ELEMENTS = 1 << 27
+MAX_ELEMENTS = 1 << 27
 FEW = 128  # tokens
 LIMIT, LIMIT_16_BITS = 1e-3, 0.25
 
@@ -41,7 +41,7 @@ def prove_first_tokens(
     which are read again. None: few are read again."""
     if not is_heard_by_interface(model):
         return
-    most = FEW if logits is None else math.isqrt(MOST_ELEMENTS // most_heads(model.config))
+    most = FEW if logits is None else math.isqrt(MAX_ELEMENTS // most_heads(model.config))
     first = ids[:most]
     if logits is None or len(first) < len(ids):
         with listening(_answer), torch.no_grad():

@@ -14,9 +14,9 @@ import torch
 from format.dump_file import (
     TOLERANCE,
     Fault,
+    LayerShape,
     LayerWriter,
     Rope,
-    Shape,
     Terms,
     exact_rows,
     relative_difference,
@@ -259,7 +259,7 @@ class Recorder:
 
     def _writer(self, call: Call) -> LayerWriter:
         if call.layer not in self._writers:
-            shape = Shape(
+            shape = LayerShape(
                 call.q.shape[1],
                 call.k.shape[1],
                 self._tokens,

@@ -46,10 +46,10 @@ def shared_layers(model: torch.nn.Module, ids: torch.Tensor) -> dict[int, int]:
 def refuse_shared(model: torch.nn.Module, shared: dict[int, int]) -> None:
     """Refuses models whose layers a closed loop would compress more than once."""
     if shared:
-        told = ", ".join(f"{layer} those of layer {owner}" for layer, owner in shared.items())
+        readers = ", ".join(f"{layer} those of layer {owner}" for layer, owner in shared.items())
         raise Fault(
-            f"{model.config.model_type}: layers read other layers' keys and values ({told}), and "
-            "the closed loop compresses each layer by itself; use a model whose layers have "
+            f"{model.config.model_type}: layers read other layers' keys and values ({readers}), "
+            "and the closed loop compresses each layer by itself; use a model whose layers have "
             "caches of their own"
         )
 

@@ -21,7 +21,7 @@ STORED = {
 # `kvbench validate` has the same limit.
 TOLERANCE = 1e-4
 PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # binary digits
-LEAST_EXPONENT = {"float16": -14, "bfloat16": -126, "float32": -126, "float64": -1022}
+MIN_EXPONENT = {"float16": -14, "bfloat16": -126, "float32": -126, "float64": -1022}
 # Roundings that a model in 16 bits may lose. A scale that is off by more than SCALE_TOLERANCE is
 # told apart from them.
 ROUNDINGS, SCALE_TOLERANCE, STANDARD_ERRORS = 8, 0.02, 6
@@ -127,7 +127,7 @@ def relative_difference(z: np.ndarray, out: np.ndarray, stored: str = "") -> flo
     out = out.astype(np.float64)
     apart = np.abs(z - out)
     if stored:
-        exponent = np.maximum(np.frexp(out)[1] - 1, LEAST_EXPONENT[stored])
+        exponent = np.maximum(np.frexp(out)[1] - 1, MIN_EXPONENT[stored])
         apart = np.maximum(apart - np.ldexp(0.5, exponent + 1 - PRECISION[stored]), 0.0)
     difference, norm = np.linalg.norm(apart, axis=-1), np.linalg.norm(out, axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -192,8 +192,8 @@ def layer_difference(layer: h5py.Group) -> Difference:
     heads = out.shape[0]
     sinks = layer["sinks"][()] if "sinks" in layer else np.full(heads, -np.inf)
     slopes = layer["alibi_slopes"][()] if "alibi_slopes" in layer else np.zeros(heads)
-    told_of = decode(out[:, -rows:], element_type(out))
-    rounded = narrow_types(told_of)  # also of numbers that were widened before they were stored
+    outputs = decode(out[:, -rows:], element_type(out))
+    rounded = narrow_types(outputs)  # also of numbers that were widened before they were stored
     stored = max(rounded, key=PRECISION.__getitem__, default=element_type(out))
     narrow = {"float16", "bfloat16"} if rounded else set()
     most, along, across, square, elements = 0.0, 0.0, 0.0, 0.0, 0
@@ -210,16 +210,16 @@ def layer_difference(layer: h5py.Group) -> Difference:
             narrow &= narrow_types(q) if narrow else set()
             more = (float(sinks[head]), float(slopes[head]))
             z = exact_rows(q, k, v, terms, *more)
-            told = told_of[head]
-            apart = relative_difference(z, told, stored)
+            output = outputs[head]
+            apart = relative_difference(z, output, stored)
             most = max(most, apart)
-            if apart > TOLERANCE:  # what does a change of the scale explain of it?
+            if apart > TOLERANCE:  # a change of the scale may explain a part
                 step = SCALE_TOLERANCE / 2
                 moved = replace(terms, scale=terms.scale * (1 + step))
                 slope = (exact_rows(q, k, v, moved, *more) - z) / step
-                along += float(np.sum((told - z) * slope))
+                along += float(np.sum((output - z) * slope))
                 across += float(np.sum(slope * slope))
-                square += float(np.sum((told - z) ** 2))
+                square += float(np.sum((output - z) ** 2))
                 elements += z.size
     return Difference(
         most,
@@ -246,7 +246,7 @@ def differences(path: Path) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Shape:
+class LayerShape:
     """The tensors of one layer: q [query_heads, query_rows, d], k [kv_heads, tokens, d], ..."""
 
     query_heads: int
@@ -271,7 +271,7 @@ class LayerWriter:
     """One layer of a dump, written in pieces of rows."""
 
     def __init__(
-        self, parent: h5py.Group, layer: int, shape: Shape, dtype: str, compression: int = 4
+        self, parent: h5py.Group, layer: int, shape: LayerShape, dtype: str, compression: int = 4
     ) -> None:
         if shape.query_heads % shape.kv_heads:
             raise Fault(

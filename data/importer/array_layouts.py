@@ -15,7 +15,7 @@ from fault import Fault
 from importer.array_files import BITS, SMALL_FLOATS
 from importer.import_options import LARGEST_LAYER
 
-MOST_HEADS = 8192  # heads of a tensor, as the program has it
+MAX_HEADS = 8192  # heads of a tensor, as the program has it
 Held = tuple[Mapping, str]  # a file and an array's name within it
 TENSORS = {
     **dict.fromkeys(("q", "query", "queries"), "q"),
@@ -162,11 +162,11 @@ def read_tensors(place: str, held: dict[str, Held], order: str | None) -> Tensor
 def _floating(place: str, array: np.ndarray, wanted: str) -> None:
     if array.dtype.kind == "f" and 0 not in array.shape:
         return
-    told = f"{place}: {array.dtype} {list(array.shape)}; floating-point {wanted} is wanted"
+    message = f"{place}: {array.dtype} {list(array.shape)}; floating-point {wanted} is wanted"
     if array.dtype.kind in "iu" and array.dtype.itemsize <= 2:
         fitting = [t for t in (*BITS,) if BITS[t] == array.dtype.itemsize]
-        told += f"; if these are the bits of floats, --bits says of which: {', '.join(fitting)}"
-    raise Fault(told)
+        message += f"; if these are the bits of floats, --bits says of which: {', '.join(fitting)}"
+    raise Fault(message)
 
 
 def _heads_first(place: str, array: np.ndarray, order: str | None) -> np.ndarray:
@@ -284,19 +284,19 @@ def one_of_equal_heads(
             return k, v
         each = heads // len(first)
         beside = all(at == h // each * each for h, at in enumerate(equal))
-        told = f"{place}: only {len(first)} of {heads} KV heads differ from one another"
+        message = f"{place}: only {len(first)} of {heads} KV heads differ from one another"
         if len(first) == 1:
-            told = f"{place}: all {heads} KV heads are equal"
+            message = f"{place}: all {heads} KV heads are equal"
         if beside and heads % len(first) == 0:
             raise Fault(
-                f"{told}: {each} at a time are equal, as after repeat_kv, and memory would be "
+                f"{message}: {each} at a time are equal, as after repeat_kv, and memory would be "
                 f"{each} times the model's; --kv-heads {len(first)} keeps one of each, --kv-heads "
                 f"{heads} keeps all"
             )
         copy = next(h for h, at in enumerate(equal) if at != h)
         raise Fault(
-            f"{told}: KV head {copy} is equal to {equal[copy]}; give k and v from before heads are "
-            f"repeated (query head h reads KV head h / (Hq / Hkv)), or --kv-heads {heads} to "
+            f"{message}: KV head {copy} is equal to {equal[copy]}; give k and v from before heads "
+            f"are repeated (query head h reads KV head h / (Hq / Hkv)), or --kv-heads {heads} to "
             "keep all"
         )
     each = heads // wanted
@@ -311,9 +311,9 @@ def one_of_equal_heads(
 def check_order(place: str, q: np.ndarray, k: np.ndarray) -> None:
     """Fault where heads and tokens look exchanged: q [Hq, Nq, d], k [Hkv, n, d]."""
     for name, array in (("q", q), ("k", k)):
-        if array.shape[0] > MOST_HEADS:
+        if array.shape[0] > MAX_HEADS:
             raise Fault(
-                f"{place}: {name} has {array.shape[0]} heads; a dump has at most {MOST_HEADS}"
+                f"{place}: {name} has {array.shape[0]} heads; a dump has at most {MAX_HEADS}"
             )
     if k.shape[0] > k.shape[1] or (q.shape[0] >= k.shape[1] and q.shape[0] > q.shape[1]):
         raise Fault(

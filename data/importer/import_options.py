@@ -14,7 +14,7 @@ from format.dump_file import STORED, TOLERANCE
 
 from importer.array_files import BITS, SUFFIXES
 
-MOST_LAYERS = 1024  # layers of a sequence, as the program has it
+MAX_LAYERS = 1024  # layers of a sequence, as the program has it
 LARGEST_LAYER = 2**31 - 2
 LARGEST_WINDOW = 2**63 - 1
 
@@ -37,27 +37,27 @@ def by_layer(read: Callable[[str], T]) -> Callable[[str], ByLayer[T]]:
     """VALUE for every layer, or LAYER=VALUE and FIRST-LAST=VALUE, separated by commas; a VALUE
     among them is that of the other layers."""
 
-    def read_all(told: str) -> ByLayer[T]:
+    def read_all(text: str) -> ByLayer[T]:
         layers: dict[int, T] = {}
         rest = []
-        for part in told.split(","):
+        for part in text.split(","):
             place, is_by_layer, value = part.rpartition("=")
             if not is_by_layer:
                 rest.append(read(value))
                 continue
             match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", place)
             first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-            if not first <= last <= LARGEST_LAYER or last - first >= MOST_LAYERS:
+            if not first <= last <= LARGEST_LAYER or last - first >= MAX_LAYERS:
                 raise argparse.ArgumentTypeError(
                     f"expected a layer or a range of layers before =, as in 0=1,2-5=0, got '{part}'"
                 )
             for layer in range(first, last + 1):
                 if layer in layers:
-                    raise argparse.ArgumentTypeError(f"layer {layer} is given twice in '{told}'")
+                    raise argparse.ArgumentTypeError(f"layer {layer} is given twice in '{text}'")
                 layers[layer] = read(value)
         if len(rest) > 1:
             raise argparse.ArgumentTypeError(
-                f"expected one value, or values by layer such as 0=1,5=0, got '{told}'"
+                f"expected one value, or values by layer such as 0=1,5=0, got '{text}'"
             )
         return ByLayer(layers, rest[0] if rest else None)
 
@@ -65,37 +65,37 @@ def by_layer(read: Callable[[str], T]) -> Callable[[str], ByLayer[T]]:
 
 
 def choice(*words: str) -> Callable[[str], str]:
-    def read(told: str) -> str:
-        if told not in words:
-            raise argparse.ArgumentTypeError(f"expected {' or '.join(words)}, got '{told}'")
-        return told
+    def read(text: str) -> str:
+        if text not in words:
+            raise argparse.ArgumentTypeError(f"expected {' or '.join(words)}, got '{text}'")
+        return text
 
     return read
 
 
 def integer(least: int, most: int = LARGEST_WINDOW, even: bool = False) -> Callable[[str], int]:
-    def read(told: str) -> int:
+    def read(text: str) -> int:
         kind = "an even integer" if even else "an integer"
-        is_whole = re.fullmatch(r"-?[0-9]+", told)
-        above = is_whole and int(told) > most
+        is_whole = re.fullmatch(r"-?[0-9]+", text)
+        above = is_whole and int(text) > most
         is_bounded = above or most < LARGEST_WINDOW
         bounds = f"from {least} to {most}" if is_bounded else f"at least {least}"
-        if not is_whole or not least <= int(told) <= most or (even and int(told) % 2):
-            raise argparse.ArgumentTypeError(f"expected {kind} {bounds}, got {told}")
-        return int(told)
+        if not is_whole or not least <= int(text) <= most or (even and int(text) % 2):
+            raise argparse.ArgumentTypeError(f"expected {kind} {bounds}, got {text}")
+        return int(text)
 
     return read
 
 
 def number(above_zero: bool) -> Callable[[str], float]:
-    def read(told: str) -> float:
+    def read(text: str) -> float:
         try:
-            value = float(told)
+            value = float(text)
         except ValueError:
             value = math.nan
         if not math.isfinite(value) or value < 0 or (above_zero and value == 0):
             bounds = "above 0" if above_zero else "of at least 0"
-            raise argparse.ArgumentTypeError(f"expected a finite number {bounds}, got {told}")
+            raise argparse.ArgumentTypeError(f"expected a finite number {bounds}, got {text}")
         return value
 
     return read

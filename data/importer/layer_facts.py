@@ -66,21 +66,21 @@ class Said:
         """The value for a layer; `default` where nothing is said. An option that is given by layer
         says something of every layer, unless `partial`."""
         held, option = self._found.layers[layer].get(fact), self.option(fact)
-        told = option.of(layer) if option else None
+        given = option.of(layer) if option else None
         if held is not None:
             value = _number(self._place, fact, held)
-            if told is not None and told != value:
+            if given is not None and given != value:
                 raise Fault(
                     f"{self._place}/{layer}: the array {held[1]} says {value}, and "
-                    f"{option_of(fact)} {told}; leave one of them out"
+                    f"{option_of(fact)} {given}; leave one of them out"
                 )
             return value
-        if told is None and option is not None and not partial:
+        if given is None and option is not None and not partial:
             raise Fault(
                 f"{option_of(fact)}: nothing is said of layer {layer}; add {layer}="
                 f"{default if default is not None else 'VALUE'}"
             )
-        return default if told is None else told
+        return default if given is None else given
 
     def is_said_once(self, layer: int, fact: str) -> bool:
         """Whether the value is that of all layers that are not named."""
@@ -269,8 +269,8 @@ def check_layers(sequences: dict[str, Found], args: argparse.Namespace) -> None:
             f"0, so that --n-layers is at least {max(layers) + 1}"
         )
     for fact in (*FACTS, "kv_heads", "rope_dims", "rope_layout"):
-        told = getattr(args, fact, None)
-        absent = sorted(told.layers.keys() - layers) if told else []
+        given = getattr(args, fact, None)
+        absent = sorted(given.layers.keys() - layers) if given else []
         if absent:
             raise Fault(
                 f"{option_of(fact)}: there is no layer {absent[0]}; the arrays have "

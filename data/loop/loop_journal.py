@@ -36,10 +36,12 @@ class Journal:
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise Fault(f"{path}: not a journal of a closed loop ({error}); pass --fresh") from None
         if apart:
-            told = ", ".join(f"{name} {found.get(name)}, now {header[name]}" for name in apart)
+            differences = ", ".join(
+                f"{name} {found.get(name)}, now {header[name]}" for name in apart
+            )
             raise Fault(
-                f"{path}: was begun with other settings ({told}); choose another --out, or pass "
-                "--fresh to start over"
+                f"{path}: was begun with other settings ({differences}); choose another --out, or "
+                "pass --fresh to start over"
             )
 
     def _append(self, line: dict[str, Any]) -> None:

@@ -171,7 +171,7 @@ def read_texts(
     refuse_shared(model, shared_layers(model, ids))
     refuse_changing_rotation(model, ids, max(len(each.ids) for each in sequences))
     note = given.out.with_suffix(".json")
-    told = json.dumps(
+    facts = json.dumps(
         {
             "model": args.model,
             "revision": args.revision,
@@ -182,13 +182,13 @@ def read_texts(
             "texts": {each.name: each.ids.tolist() for each in sequences},
         }
     )
-    if given.out.exists() and (not note.exists() or note.read_text() != told):
+    if given.out.exists() and (not note.exists() or note.read_text() != facts):
         raise Fault(
             f"{given.out}: was read by another model or from other texts; choose another --out, or "
             "pass --fresh to start over"
         )
     if not given.out.exists():
-        write(note, told)  # before the dump, which appears whole: none is without its note
+        write(note, facts)  # before the dump, which appears whole: none is without its note
         export_of(model, given)
     dump = kb.open_dump(given.out)
     refuse_members(dump)
@@ -294,7 +294,7 @@ class Loop:
 
     def _record(self, setting: Setting, layers: frozenset[int]) -> dict[str, Any]:
         text = self._texts[setting.sequence]
-        told: dict[str, Any] = {
+        head: dict[str, Any] = {
             "sequence": setting.sequence,
             "label": setting.label,
             "algorithm": setting.algorithm,
@@ -305,18 +305,18 @@ class Loop:
         }
         found = loop_settings.obstacle(setting, text, sorted(layers))
         if found:
-            return {**told, "status": found[0], "reason": found[1]}
+            return {**head, "status": found[0], "reason": found[1]}
         kind = Live if self._args.decisions == "live" else Replayed
         answers = kind(text, setting, self._files, layers)
         try:
             logits = self._decode(text, answers)
         except Unsuitable as reason:
-            return {**told, "status": "skipped", "reason": str(reason)}
+            return {**head, "status": "skipped", "reason": str(reason)}
         finite = bool(torch.isfinite(logits).all())
         if not finite:
-            return {**told, "status": "failed", "reason": "the model's logits are not finite"}
+            return {**head, "status": "failed", "reason": "the model's logits are not finite"}
         record = {
-            **told,
+            **head,
             "status": "ok",
             **summary(compared(self._full_logits(text), logits, self._after_prompt(text))),
             **loop_settings.measured(setting, layers),

@@ -17,9 +17,9 @@ MEASURED = ("errors", "mass", "memory", "traffic")
 def _name_of(record: dict[str, Any]) -> str:
     """Common members of the cells of one setting and its records of whole layers."""
     key = record["key"]
-    told = {name: key.get(name) for name in ("sequence", "algorithm", "params", "seed",
+    members = {name: key.get(name) for name in ("sequence", "algorithm", "params", "seed",
                                              "storage", "source", "tokens")}  # fmt: skip
-    return json.dumps([record["label"], told], sort_keys=True)
+    return json.dumps([record["label"], members], sort_keys=True)
 
 
 def settings_of(
@@ -102,18 +102,18 @@ def identity(setting: Setting, layers: Iterable[int]) -> str:
 
 def means(records: list[dict[str, Any]]) -> dict[str, Any]:
     """The mean of every number that all records have in one place; null where one is null."""
-    told: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name in records[0]:
         values = [record.get(name) for record in records]
         if all(isinstance(value, dict) for value in values):
-            told[name] = means(values)  # type: ignore[arg-type]
+            result[name] = means(values)  # type: ignore[arg-type]
         elif all(
             isinstance(value, int | float) and not isinstance(value, bool) for value in values
         ):
-            told[name] = sum(values) / len(values)  # type: ignore[arg-type]
+            result[name] = sum(values) / len(values)  # type: ignore[arg-type]
         elif any(value is None for value in values):
-            told[name] = None
-    return told
+            result[name] = None
+    return result
 
 
 def measured(setting: Setting, layers: Iterable[int]) -> dict[str, Any]:
@@ -121,11 +121,11 @@ def measured(setting: Setting, layers: Iterable[int]) -> dict[str, Any]:
     `outputs`, the errors of whole layers' outputs, where every layer has them."""
     chosen = set(layers)
     cells = [cell for (layer, _), cell in setting.cells.items() if layer in chosen]
-    told = means([{name: cell.get(name) for name in MEASURED} for cell in cells])
+    result = means([{name: cell.get(name) for name in MEASURED} for cell in cells])
     outputs = [setting.outputs[layer] for layer in sorted(chosen & set(setting.outputs))]
     if len(outputs) == len(chosen) and all(each["status"] == "ok" for each in outputs):
-        told["outputs"] = means([each["errors"] for each in outputs])
-    return told
+        result["outputs"] = means([each["errors"] for each in outputs])
+    return result
 
 
 def title(setting: Setting, among: Iterable[Setting]) -> str:

@@ -72,7 +72,7 @@ def mean_of(values: np.ndarray) -> dict[str, float | None]:
 def summary(rows: Rows) -> dict:
     """Members of a record of loop.json about the model's answers (LOOP.md)."""
     known = ~np.isnan(rows.surprise)
-    told: dict = {
+    result: dict = {
         "rows": len(rows.kl),
         "kl": {
             **mean_of(rows.kl),
@@ -88,10 +88,10 @@ def summary(rows: Rows) -> dict:
         apart = mean_of((rows.surprise - rows.surprise_full)[known])
         ratio = math.exp(apart["mean"] or 0.0)
         error = apart["se"]
-        told["perplexity"] = {
+        result["perplexity"] = {
             "full": math.exp(rows.surprise_full[known].mean()),
             "compressed": math.exp(rows.surprise[known].mean()),
             "ratio": ratio,
             "ratio_se": None if error is None else ratio * error,
         }
-    return told
+    return result

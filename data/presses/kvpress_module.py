@@ -151,8 +151,8 @@ class Layer:
 
 def available_bytes() -> float:
     info = Path("/proc/meminfo")
-    told = re.search(r"MemAvailable: +(\d+) kB", info.read_text() if info.is_file() else "")
-    return 1024.0 * int(told[1]) if told else float("inf")
+    match = re.search(r"MemAvailable: +(\d+) kB", info.read_text() if info.is_file() else "")
+    return 1024.0 * int(match[1]) if match else float("inf")
 
 
 def rope_of(layer: h5py.Group) -> Rope | None:

@@ -22,9 +22,9 @@
 namespace kvbench {
 namespace {
 
-constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;  // also of counts: sums stay numbers
-constexpr std::int64_t kMostHeads = 1024;                   // query heads of a group
+constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxBytes = std::int64_t{1} << 50;  // also of counts: sums stay numbers
+constexpr std::int64_t kMaxHeads = 1024;                   // query heads of a group
 
 // One number for each row: its dataset, what it may be, and the member of a row.
 struct RowNumber {
@@ -36,15 +36,15 @@ struct RowNumber {
 };
 
 constexpr std::array<RowNumber, 9> kRowNumbers = {{
-    {"token", -1, kMostTokens - 1, [](const KeptRow& row) { return std::int64_t{row.token}; },
+    {"token", -1, kMaxTokens - 1, [](const KeptRow& row) { return std::int64_t{row.token}; },
      [](KeptRow& row, std::int64_t x) { row.token = static_cast<std::int32_t>(x); }},
-    {"begin", 0, kMostTokens, [](const KeptRow& row) { return std::int64_t{row.begin}; },
+    {"begin", 0, kMaxTokens, [](const KeptRow& row) { return std::int64_t{row.begin}; },
      [](KeptRow& row, std::int64_t x) { row.begin = x; }},
-    {"end", 0, kMostTokens, [](const KeptRow& row) { return std::int64_t{row.end}; },
+    {"end", 0, kMaxTokens, [](const KeptRow& row) { return std::int64_t{row.end}; },
      [](KeptRow& row, std::int64_t x) { row.end = x; }},
-    {"head", -1, kMostHeads - 1, [](const KeptRow& row) { return std::int64_t{row.head}; },
+    {"head", -1, kMaxHeads - 1, [](const KeptRow& row) { return std::int64_t{row.head}; },
      [](KeptRow& row, std::int64_t x) { row.head = static_cast<std::int16_t>(x); }},
-    {"copies", 1, kMostTokens, [](const KeptRow& row) { return std::int64_t{row.copies}; },
+    {"copies", 1, kMaxTokens, [](const KeptRow& row) { return std::int64_t{row.copies}; },
      [](KeptRow& row, std::int64_t x) { row.copies = static_cast<std::int32_t>(x); }},
     {"keeps_key", 0, 1, [](const KeptRow& row) { return std::int64_t{row.keeps_key}; },
      [](KeptRow& row, std::int64_t x) { row.keeps_key = x != 0; }},
@@ -87,7 +87,7 @@ hdf5::Handle open_checked(ErrorList& errors, hid_t group, const std::string& loc
   hdf5::Handle dataset = dataset_of(errors, group, location, name);
   if (!dataset) return {};
   const auto dims = extent_of(dataset.get());
-  const auto largest = static_cast<std::uint64_t>(kMostTokens);
+  const auto largest = static_cast<std::uint64_t>(kMaxTokens);
   if (dims.size() != rank) {
     add(errors, location, "has {} dimensions; it must be {}", dims.size(),
         rank == 1 ? "[rows]" : "[rows, length of a vector]");
@@ -125,9 +125,9 @@ constexpr fmt::format_string<> kMask =
 // Whether `token` is 0 or 1 in as many rows as the prompt has tokens, and nothing tells the rows
 // apart: positions would name two tokens again and again.
 bool is_mask_of_numbers(hid_t group, const KeptRows& kept) {
-  constexpr Index kFew = 2;
+  constexpr Index kMinPrompt = 2;
   const auto rows = std::ssize(kept.rows);
-  if (kept.prompt <= kFew || rows < kept.prompt) return false;
+  if (kept.prompt <= kMinPrompt || rows < kept.prompt) return false;
   for (const char* name : {"head", "begin", "end", "key", "value"}) {
     if (hdf5::has_link(group, name)) return false;
   }
@@ -294,8 +294,8 @@ KeptHead check_cache_head(ErrorList& errors, hid_t group, const std::string& loc
   KeptHead head;
   Attributes attributes(errors, group, location);
   refuse_unknown(errors, location, "attribute", hdf5::attribute_names(group), attribute_names());
-  head.prompt = attributes.integer("prompt_tokens", 0, kMostTokens).value_or(0);
-  if (attributes.has("tokens")) head.tokens = attributes.integer("tokens", 1, kMostTokens);
+  head.prompt = attributes.integer("prompt_tokens", 0, kMaxTokens).value_or(0);
+  if (attributes.has("tokens")) head.tokens = attributes.integer("tokens", 1, kMaxTokens);
   if (attributes.has("cell")) head.cell = attributes.text("cell").value_or("");
   if (attributes.has("reads_future")) attributes.integer("reads_future", 0, 1);
   if (attributes.has("decode")) {
@@ -306,7 +306,7 @@ KeptHead check_cache_head(ErrorList& errors, hid_t group, const std::string& loc
     }
   }
   for (const char* name : kDeclaredBytes) {
-    if (attributes.has(name)) attributes.integer(name, 0, kMostBytes);
+    if (attributes.has(name)) attributes.integer(name, 0, kMaxBytes);
   }
 
   const std::vector<std::string> names = hdf5::children(group);
@@ -402,8 +402,8 @@ KeptRows read_kept_rows(ErrorList& errors, hid_t group, const std::string& locat
   if (hdf5::has_link(group, kBookkeeping)) {
     kept.further_numbers = read_integers(group, kBookkeeping);
     if (std::any_of(kept.further_numbers.begin(), kept.further_numbers.end(),
-                    [](Index x) { return x < 0 || x > kMostBytes; })) {
-      add(errors, join(location, kBookkeeping), "has a count that is not from 0 to {}", kMostBytes);
+                    [](Index x) { return x < 0 || x > kMaxBytes; })) {
+      add(errors, join(location, kBookkeeping), "has a count that is not from 0 to {}", kMaxBytes);
     }
   }
   if (are_numbers) check_rows(errors, location, kept);

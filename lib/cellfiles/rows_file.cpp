@@ -374,9 +374,9 @@ void RowsFile::finish(std::size_t cells, const std::function<std::string(std::si
 double seconds_per_cell_of_rows(const Names& columns, int heads_per_kv, std::size_t rows,
                                 double budget) {
   using Clock = std::chrono::steady_clock;
-  constexpr std::size_t kFewest = 8;
-  constexpr std::size_t kMost = 512;
-  constexpr std::size_t kMostBytes = std::size_t{16} << 20;
+  constexpr std::size_t kMinCells = 8;
+  constexpr std::size_t kMaxCells = 512;
+  constexpr std::size_t kMaxBytes = std::size_t{16} << 20;
   const std::size_t values = rows * static_cast<std::size_t>(heads_per_kv);
   const std::size_t bytes = sizeof(double) * (rows + columns.size() * values);
   const CellRows cell{.heads_per_kv = heads_per_kv,
@@ -392,8 +392,8 @@ double seconds_per_cell_of_rows(const Names& columns, int heads_per_kv, std::siz
   std::size_t cells = 0;
   {
     const hdf5::Handle file(H5Fcreate("rows", H5F_ACC_TRUNC, H5P_DEFAULT, in_memory.get()));
-    while (cells < kMost && (cells == 0 || cells * bytes < kMostBytes) &&
-           (cells < kFewest || spent() < budget)) {
+    while (cells < kMaxCells && (cells == 0 || cells * bytes < kMaxBytes) &&
+           (cells < kMinCells || spent() < budget)) {
       for (int pass = 0; pass < 2; ++pass) static_cast<void>(hash64(body));  // journal hashes
       write_cell(file.get(), columns, hash128_hex(std::to_string(cells++)), cell);
     }

@@ -12,9 +12,9 @@
 namespace kvbench {
 namespace {
 
-constexpr double kLeastSeeds = 3.0;
+constexpr double kMinSeeds = 3.0;
 constexpr double kDeviations = 4.0;
-constexpr double kLeastRoom = 1e-6;
+constexpr double kMinRoom = 1e-6;
 constexpr double kRoomOverDifference = 10.0;
 constexpr double kRounding = 1e-12;  // rounding of what is exact on one machine and not on another
 
@@ -122,15 +122,15 @@ BoundsSuggestion::Verdict BoundsSuggestion::own_limit(const Setting& setting,
                                                       std::size_t metric) const {
   const Numbers& numbers = setting.numbers[metric];
   if (numbers.is_null) return {0.0, metrics_[metric] + " is null in a cell"};
-  const double room = std::max(kLeastRoom, kRoomOverDifference * numbers.largest_difference);
+  const double room = std::max(kMinRoom, kRoomOverDifference * numbers.largest_difference);
   const double largest = numbers.largest * (1.0 + room) + kRounding;
   if (!setting.is_seeded) return {largest, ""};
   double deviation = 0.0;
   for (const auto& [unit, moments] : numbers.units) {
-    if (moments.count < kLeastSeeds) {
+    if (moments.count < kMinSeeds) {
       return {0.0, fmt::format("has {} seeds of a unit, {} are needed to see their noise; give the "
                                "second run others (--set seeds.first=..) or more (seeds.count)",
-                               moments.count, kLeastSeeds)};
+                               moments.count, kMinSeeds)};
     }
     deviation = std::max(deviation, std::sqrt(moments.squares / (moments.count - 1.0)));
   }

@@ -92,7 +92,7 @@ struct Dump::Impl {
   UniqueFd lock;
   hdf5::Handle file;
   std::optional<FileState> opened;  // none: it is in memory
-  TensorHashes known;               // of an outline
+  TensorHashes known;               // hashes of an outline
   bool first_in_child = true;
   mutable bool was_read_first = false;
   DumpInfo info;

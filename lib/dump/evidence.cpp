@@ -10,7 +10,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::uint64_t kMost = 65536;  // spans, and rows: read whole
+constexpr std::uint64_t kMaxEntries = 65536;  // spans, and rows: read whole
 
 // The attribute `rows`: one or more integers; empty with errors.
 std::vector<std::int64_t> evidence_rows(ErrorList& errors, hid_t dataset,
@@ -24,8 +24,8 @@ std::vector<std::int64_t> evidence_rows(ErrorList& errors, hid_t dataset,
   const hdf5::Handle space(H5Aget_space(attribute.get()));
   const auto dims = hdf5::extent(space.get());
   if (H5Tget_class(type.get()) != H5T_INTEGER || dims.size() > 1 ||
-      (dims.size() == 1 && (dims[0] == 0 || dims[0] > kMost))) {
-    add(errors, place, "attribute rows must be 1 to {} integers", kMost);
+      (dims.size() == 1 && (dims[0] == 0 || dims[0] > kMaxEntries))) {
+    add(errors, place, "attribute rows must be 1 to {} integers", kMaxEntries);
     return {};
   }
   std::vector<std::int64_t> rows(dims.empty() ? 1 : dims[0]);
@@ -46,9 +46,9 @@ std::shared_ptr<const Evidence> check_evidence(ErrorList& errors, hid_t sequence
   const auto dims = hdf5::extent(space.get());
   const hdf5::Handle type(H5Dget_type(dataset.get()));
   if (H5Tget_class(type.get()) != H5T_INTEGER || dims.size() != 2 || dims[1] != 2 || dims[0] == 0 ||
-      dims[0] > kMost) {
+      dims[0] > kMaxEntries) {
     add(errors, place, "must be int32 [e, 2], e at most {}: first and last token of each span",
-        kMost);
+        kMaxEntries);
     return nullptr;
   }
   const std::vector<std::int64_t> spans = all_integers(hdf5::open_dataset(sequence, "evidence"));

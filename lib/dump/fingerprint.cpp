@@ -19,7 +19,7 @@ namespace kvbench {
 namespace {
 
 constexpr Index kBlockBytes = Index{1} << 16;
-constexpr std::uint64_t kTensorShare = 64;  // of the limit for a dump, what a tensor has alone
+constexpr std::uint64_t kTensorShare = 64;  // a tensor's share of the limit is 1 / 64
 constexpr hsize_t kIdsAtOnce = hsize_t{1} << 17;
 
 // Text in which no name or value can pass for another's.

@@ -27,7 +27,7 @@ struct ContentReading {
   std::uint64_t hashed_whole = 0;  // as given
   bool sampled = false;            // whether it is of samples
   std::vector<std::string> notes;  // survey_notes() of the layers that have keys and values
-  TensorHashes hashes;             // of a dump that is hashed by tensor
+  TensorHashes hashes;             // hashes of a dump that is hashed by tensor
 };
 // Calls `step` before each object and each part of it. `known`: the hashes of all tensors, which
 // are not read then; null: they are read.

@@ -45,11 +45,11 @@ std::vector<double> by_head(ErrorList& errors, hid_t layer, const std::string& l
 
 void check_mask(ErrorList& errors, Attributes& attributes, const std::string& location,
                 LayerInfo& info) {
-  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr auto kMaxInteger = std::numeric_limits<std::int64_t>::max();
   if (attributes.has("causal")) info.causal = attributes.integer("causal", 0, 1).value_or(1) == 1;
-  if (attributes.has("chunk")) info.chunk = attributes.integer("chunk", 0, kMost).value_or(0);
+  if (attributes.has("chunk")) info.chunk = attributes.integer("chunk", 0, kMaxInteger).value_or(0);
   if (attributes.has("value_in_key")) {
-    const auto columns = attributes.integer("value_in_key", 1, kMost);
+    const auto columns = attributes.integer("value_in_key", 1, kMaxInteger);
     info.value_in_key = columns.has_value();
     info.dv = columns.value_or(0);
   }

@@ -11,8 +11,8 @@
 namespace kvbench {
 namespace {
 
-constexpr std::uint64_t kMostParts = 65536;  // read whole
-constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
+constexpr std::uint64_t kMaxParts = 65536;  // read whole
+constexpr std::int64_t kMaxRows = std::int64_t{1} << 40;
 
 }  // namespace
 
@@ -27,9 +27,9 @@ std::shared_ptr<const RepeatPass> check_repeat(ErrorList& errors, hid_t sequence
   const auto dims = hdf5::extent(space.get());
   const hdf5::Handle type(H5Dget_type(dataset.get()));
   if (H5Tget_class(type.get()) != H5T_INTEGER || dims.size() != 2 || dims[1] != 3 || dims[0] == 0 ||
-      dims[0] > kMostParts) {
+      dims[0] > kMaxParts) {
     add(errors, place, "must be int32 [c, 3], c at most {}: first token, end and rows of each part",
-        kMostParts);
+        kMaxParts);
     return nullptr;
   }
   const std::vector<std::int64_t> numbers = all_integers(std::move(dataset));
@@ -44,7 +44,7 @@ std::shared_ptr<const RepeatPass> check_repeat(ErrorList& errors, hid_t sequence
           i / 3, part.first, part.end, tokens);
       return nullptr;
     }
-    if (part.rows < 1 || part.rows > kMostRows) {
+    if (part.rows < 1 || part.rows > kMaxRows) {
       add(errors, place, "part {} has {} rows; it must have one at least", i / 3, part.rows);
     }
     pass.parts.push_back(part);

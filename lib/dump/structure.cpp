@@ -21,7 +21,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kMostLayers = 1024;  // layers of a sequence: several times a model's
+constexpr std::size_t kMaxLayers = 1024;  // layers of a sequence: several times a model's
 
 // With more errors than this the sequences that are left are not looked at.
 constexpr std::size_t kEnoughStructureErrors = 500;
@@ -351,9 +351,9 @@ SequenceInfo check_sequence(ErrorList& errors, hid_t sequences, const std::strin
   const hdf5::Handle layers = hdf5::open_group(sequence.get(), "layers");
   const std::string layers_location = join(location, "layers");
   const auto names = hdf5::children(layers.get());
-  if (names.size() > kMostLayers) {
+  if (names.size() > kMaxLayers) {
     add(errors, layers_location, "has {} members; a model has at most {} layers", names.size(),
-        kMostLayers);
+        kMaxLayers);
     return info;
   }
   for (const std::string& layer : names) {
@@ -431,7 +431,7 @@ double elements_of(const LayerInfo& layer) {
 // Many small tensors that are compressed without end, or links to one tensor, come to more than
 // anybody has: each of them is within its own limits.
 void refuse_inflated(ErrorList& errors, const DumpInfo& info, double stored) {
-  constexpr double kMost = 100.0;  // times the bytes that are stored, as with one tensor
+  constexpr double kMaxRatio = 100.0;  // times the bytes that are stored, as with one tensor
   constexpr double kSmall = 0x1p28;
   double bytes = 0.0;
   for (const SequenceInfo& sequence : info.sequences) {
@@ -440,7 +440,7 @@ void refuse_inflated(ErrorList& errors, const DumpInfo& info, double stored) {
       if (type) bytes += elements_of(layer) * static_cast<double>(element_bytes(*type));
     }
   }
-  if (bytes <= std::max(kSmall, kMost * stored)) return;
+  if (bytes <= std::max(kSmall, kMaxRatio * stored)) return;
   add(errors, "/sequences",
       "have tensors of {:.3g} MiB together in a file of {:.3g} MiB, as numbers of a model cannot "
       "be; if they are meant, store them whole, each once, e.g. h5repack -f NONE OLD NEW",

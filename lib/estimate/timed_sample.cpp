@@ -55,8 +55,8 @@ class Spent {
 };
 
 // The next length is twice as long, and its time between these times the last one's.
-constexpr double kMostGrowth = 4.5;
-constexpr double kLeastGrowth = 3.0;
+constexpr double kMaxGrowth = 4.5;
+constexpr double kMinGrowth = 3.0;
 
 // Seconds that the head takes at one length.
 struct Seconds {
@@ -111,9 +111,8 @@ class Sampler {
         const Spent here;
         longer = time(tokens, chosen);
         const double took_before = std::exchange(took, here.seconds());
-        growth = took_before == 0.0
-                     ? kMostGrowth
-                     : std::clamp(1.5 * took / took_before, kLeastGrowth, kMostGrowth);
+        growth = took_before == 0.0 ? kMaxGrowth
+                                    : std::clamp(1.5 * took / took_before, kMinGrowth, kMaxGrowth);
       }
       if (part == 1.0) {
         const double per_cell = took / static_cast<double>(few);

@@ -16,10 +16,10 @@ constexpr std::uint64_t kSmallestCache = std::uint64_t{1} << 20;
 // Chunks that span several heads are kept for the next head up to this much.
 constexpr std::uint64_t kLargestCache = std::uint64_t{32} << 20;
 // Bytes that all chunks of a small tensor may come to, which are decoded to read it.
-constexpr double kMostDecoded = 0x1p27;
+constexpr double kMaxDecoded = 0x1p27;
 constexpr std::size_t kLargestNumber = 16;  // bytes
 // No model's tensor compresses to a hundredth; one that does, and is large, is a gzip bomb.
-constexpr double kMostCompressed = 100.0;
+constexpr double kMaxCompressed = 100.0;
 constexpr double kSmallTensor = 0x1p22;  // bytes
 constexpr double kSmallColumn = 0x1p26;  // a number for each token or row, which may be constant
 
@@ -182,7 +182,7 @@ std::optional<std::string> wrong_storage(hid_t dataset, hid_t space, double byte
   }
   const auto stored = static_cast<double>(H5Dget_storage_size(dataset));
   const double small = hdf5::extent(space).size() == 1 ? kSmallColumn : kSmallTensor;
-  if (bytes <= small || bytes <= kMostCompressed * stored) return std::nullopt;
+  if (bytes <= small || bytes <= kMaxCompressed * stored) return std::nullopt;
   return fmt::format(
       "is compressed from {:.3g} to {:.3g} MiB, as numbers of a model cannot be; if it is "
       "meant, store it whole, e.g. h5repack -f NONE OLD NEW",
@@ -244,7 +244,7 @@ std::optional<std::string> unreadable_storage(hid_t dataset) {
     chunks *= static_cast<double>(ceil_div(dims[i], chunk->dims[i]));
   }
   const double all = chunks * static_cast<double>(chunk->bytes);
-  const bool is_large = chunk->bytes > kLargestCache || all > kMostDecoded;
+  const bool is_large = chunk->bytes > kLargestCache || all > kMaxDecoded;
   if (!is_large || all <= 4.0 * tensor) {
     return wrong_storage(dataset, space.get(), tensor, chunks);
   }

@@ -27,7 +27,7 @@ namespace kvbench {
 namespace {
 
 constexpr rlim_t kMemory = rlim_t{256} << 20;
-constexpr rlim_t kFewFiles = 16;
+constexpr rlim_t kSpareFiles = 16;
 constexpr time_t kStepSeconds = 1;                                  // seconds of processor time
 constexpr std::uint64_t kMemoryOfSecond = std::uint64_t{16} << 20;  // bytes of further memory
 constexpr int kSilentSeconds = 60;                                  // without a sign of life
@@ -224,7 +224,7 @@ std::vector<std::string> read_in_child(
       static_cast<time_t>(kStepSeconds + reading.further_memory / kMemoryOfSecond);
   const rlim_t space = address_space() + memory;
   // The pipe's end was opened last and so is about the highest there is.
-  const rlim_t files = static_cast<rlim_t>(to_parent.get()) + 1 + kFewFiles;
+  const rlim_t files = static_cast<rlim_t>(to_parent.get()) + 1 + kSpareFiles;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of this program runs in the child

@@ -21,7 +21,7 @@ constexpr hsize_t kLargestAttribute = 1 << 20;
 // whole, and a cache grows without end where chunks reach beyond their tensor.
 constexpr double kReadWholeFirst = 0.75;
 // Bytes of a file that a link takes at least, of a compact group.
-constexpr std::uint64_t kLeastLink = 16;
+constexpr std::uint64_t kMinLink = 16;
 // The end of a message on what is in another file.
 constexpr const char* kCopy = "; all data must lie in the file itself, copy them into it";
 
@@ -313,7 +313,7 @@ void each_child(hid_t group, std::uint64_t file_bytes,
     const std::function<void(const std::string& name)>& visit;
     std::uint64_t left;
     std::exception_ptr thrown;  // not through the library
-  } listing{visit, file_bytes / kLeastLink, nullptr};
+  } listing{visit, file_bytes / kMinLink, nullptr};
   const herr_t status = H5Literate(
       group, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr,
       [](hid_t, const char* name, const H5L_info_t*, void* data) -> herr_t {

@@ -12,7 +12,7 @@ namespace kvbench::hdf5 {
 namespace {
 
 // Metadata that is kept in memory, in bytes of the file.
-constexpr std::size_t kMostMetadata = std::size_t{1} << 19;
+constexpr std::size_t kMaxMetadata = std::size_t{1} << 19;
 
 Handle access_properties(bool locking) {
   Handle properties(H5Pcreate(H5P_FILE_ACCESS));
@@ -44,11 +44,11 @@ void limit(H5AC_cache_config_t& cache, std::size_t most) {
 // anew at every access unless it fits into the cache.
 std::size_t bytes_of_names(hid_t group) {
   constexpr std::size_t kName = 64;  // an identity of 32 letters, and what lies round it
-  constexpr std::size_t kMost = std::size_t{32} << 20;
+  constexpr std::size_t kMaxBytes = std::size_t{32} << 20;
   H5G_info_t info;
   check(H5Gget_info(group, &info));
   if (info.storage_type != H5G_STORAGE_TYPE_SYMBOL_TABLE) return 0;
-  return kName * std::min<std::size_t>(info.nlinks, kMost / kName);
+  return kName * std::min<std::size_t>(info.nlinks, kMaxBytes / kName);
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ void limit_metadata(hid_t group) {
   H5AC_cache_config_t cache;
   cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
   check(H5Fget_mdc_config(file.get(), &cache));
-  limit(cache, std::max(kMostMetadata, bytes_of_names(group)));
+  limit(cache, std::max(kMaxMetadata, bytes_of_names(group)));
   check(H5Fset_mdc_config(file.get(), &cache));
 }
 
@@ -66,7 +66,7 @@ void suit_millions(hid_t file_access) {
   H5AC_cache_config_t cache;
   cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
   check(H5Pget_mdc_config(file_access, &cache));
-  limit(cache, kMostMetadata);
+  limit(cache, kMaxMetadata);
   check(H5Pset_mdc_config(file_access, &cache));
 #if H5_VERSION_GE(1, 10, 2)
   check(H5Pset_libver_bounds(file_access, H5F_LIBVER_V18, H5F_LIBVER_V18));

@@ -13,7 +13,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{128} << 20;
+constexpr std::size_t kMaxBytes = std::size_t{128} << 20;
 constexpr std::size_t kChunk = std::size_t{1} << 16;
 
 // Whether it is a pipe in a folder, which waits for somebody to open its other end; those of a
@@ -54,10 +54,10 @@ std::string read_text(const std::string& path, const std::string& wanted) {
   const auto size = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)
                         ? static_cast<std::size_t>(status.st_size)
                         : std::size_t{0};
-  if (size <= kMostBytes) text.reserve(size + kChunk);
+  if (size <= kMaxBytes) text.reserve(size + kChunk);
   for (;;) {
     const std::size_t held = text.size();
-    if (std::max(held, size) > kMostBytes) {
+    if (std::max(held, size) > kMaxBytes) {
       throw InputError(path + ": is larger than 128 MiB; " + wanted);
     }
     text.resize(held + kChunk);

@@ -19,11 +19,11 @@ constexpr Index kTokensAtOnce = 32;  // value rows that stay in the first cache 
 constexpr Index kAhead = kTokensAtOnce;
 // Tiles and columns of the values whose sums stay in registers: what is loaded serves several.
 #if defined(__AVX512F__)
-constexpr int kMostTiles = static_cast<int>(kTiles);
+constexpr int kMaxTiles = static_cast<int>(kTiles);
 template <int kRun>
 constexpr int kColumns = kRun == 1 ? 16 : 8;
 #else
-constexpr int kMostTiles = 1;
+constexpr int kMaxTiles = 1;
 template <int kRun>
 constexpr int kColumns = 6;
 #endif
@@ -71,10 +71,10 @@ void add_columns(const Part& part, Index tile, Index column, double* sums, Index
 template <int kRun>
 void add_values(const Part& part, Index tile, double* sums, Index size) {
   const Index columns = size / kAbreast;
-  constexpr int kMost = kColumns<kRun>;
+  constexpr int kMaxColumns = kColumns<kRun>;
   Index column = 0;
-  for (; column + kMost <= columns; column += kMost) {
-    add_columns<kRun, kMost>(part, tile, column, sums, size);
+  for (; column + kMaxColumns <= columns; column += kMaxColumns) {
+    add_columns<kRun, kMaxColumns>(part, tile, column, sums, size);
   }
   for (; column + 4 <= columns; column += 4) add_columns<kRun, 4>(part, tile, column, sums, size);
   for (; column < columns; ++column) add_columns<kRun, 1>(part, tile, column, sums, size);
@@ -235,11 +235,11 @@ void HostRows::answer_group(Index first_tile, Scratch& scratch) const {
       part.values[part.count++] = stream_.values.row(tokens[i]);
     }
     for (Index tile = tile_begin; tile < tile_end;) {
-      const Index run = std::min<Index>(tile_end - tile, kMostTiles);
-      if constexpr (kMostTiles >= 3) {
+      const Index run = std::min<Index>(tile_end - tile, kMaxTiles);
+      if constexpr (kMaxTiles >= 3) {
         if (run == 3) add_part<3>(first_tile, tile, scratch);
       }
-      if constexpr (kMostTiles >= 2) {
+      if constexpr (kMaxTiles >= 2) {
         if (run == 2) add_part<2>(first_tile, tile, scratch);
       }
       if (run == 1) add_part<1>(first_tile, tile, scratch);

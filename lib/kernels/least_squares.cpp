@@ -14,7 +14,7 @@ namespace {
 
 constexpr Index kRowsAtOnce = 4;    // rows of X, whose multiples are added to a row of the result
 constexpr Index kRowsPerTask = 16;  // rows of the result
-constexpr Index kMostBisections = 128;
+constexpr Index kMaxBisections = 128;
 
 // y[j] += sum over r of a[r] x[r][j], r ascending, j in [first, last).
 void add_multiples(const double* const* x, const double* a, Index rows, Index first, Index last,
@@ -85,7 +85,7 @@ class Tridiagonal {
     double low = 0.0;
     double high = 0.0;
     for (Index i = 0; i < n_; ++i) high = std::max(high, reach(i));
-    for (Index step = 0; step < kMostBisections; ++step) {
+    for (Index step = 0; step < kMaxBisections; ++step) {
       const double middle = low + 0.5 * (high - low);
       if (!(middle > low && middle < high)) break;
       (all_below(middle) ? high : low) = middle;

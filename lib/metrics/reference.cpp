@@ -26,7 +26,8 @@ double largest_size(const double* x, Index count) {
 // A finite logit may have partial sums that are infinite, and which ones differs by the order of a
 // kernel. Kernels scale the query or its products: throws where either may exceed the doubles.
 void check_partial_sums(const Stream& stream, const std::vector<Index>& rows) {
-  constexpr double kMost = 0.999 * std::numeric_limits<double>::max();  // beyond any rounding
+  constexpr double kMaxMagnitude =
+      0.999 * std::numeric_limits<double>::max();  // beyond any rounding
   const StreamShape& shape = stream.shape;
   const double wide = std::max(1.0, std::abs(shape.scale));
   double key = 1.0;
@@ -37,14 +38,14 @@ void check_partial_sums(const Stream& stream, const std::vector<Index>& rows) {
     for (int g = 0; g < shape.heads_per_kv; ++g) {
       const double* query = stream.query(g, row);
       const double size = wide * largest_size(query, shape.d);
-      if (size <= kMost / key / static_cast<double>(shape.d)) continue;
-      if (size > kMost) fail_overflow(row, g);
+      if (size <= kMaxMagnitude / key / static_cast<double>(shape.d)) continue;
+      if (size > kMaxMagnitude) fail_overflow(row, g);
       for (Index j = shape.first_visible(row); j < shape.visible_end(row); ++j) {
         double sum = 0.0;
         for (Index k = 0; k < shape.d; ++k) {
           sum += wide * std::abs(query[k]) * std::abs(stream.keys(j, k));
         }
-        if (sum > kMost) fail_overflow(row, g);
+        if (sum > kMaxMagnitude) fail_overflow(row, g);
       }
     }
   }

@@ -9,7 +9,7 @@
 namespace kvbench {
 namespace {
 
-constexpr int kMostSweeps = 60;  // about ten are made
+constexpr int kMaxSweeps = 60;  // about ten are made
 
 // Rows of x turn: p' = c p - s q, q' = s p + c q.
 void turn_rows(double* p, double* q, Index d, double c, double s) {
@@ -52,7 +52,7 @@ SymmetricEigen symmetric_eigen(std::vector<double> a, Index d) {
   std::vector<double> vectors(a.size(), 0.0);  // rows
   for (Index k = 0; k < d; ++k) vectors[k * d + k] = 1.0;
   const double whole = canonical_dot(a.data(), a.data(), d * d);
-  for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
+  for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
     double off = 0.0;
     for (Index p = 0; p < d; ++p) {
       for (Index q = p + 1; q < d; ++q) {

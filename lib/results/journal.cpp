@@ -297,9 +297,11 @@ Journal::Cell Journal::append_line(const Json& record) {
   return {{offset, static_cast<std::int64_t>(line.size()) - 1}, state_of(record)};
 }
 
-Json Journal::read(std::size_t cell) const { return read_record(*log_, cells_[cell].line); }
+StoredRecord Journal::stored(std::size_t cell) const {
+  return read_record(*log_, cells_[cell].line);
+}
 
-Json Journal::read_layer(std::size_t layer) const {
+StoredRecord Journal::stored_layer(std::size_t layer) const {
   return read_record(*log_, layers_[layer].line);
 }
 

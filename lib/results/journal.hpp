@@ -56,13 +56,13 @@ class Journal : public CellRecords {
   void append(std::size_t cell, const Json& record);
 
   // The last record of a cell whose state is not kMissing, as appended.
-  Json read(std::size_t cell) const override;
+  StoredRecord stored(std::size_t cell) const override;
 
   // The same of the records of whole layers.
   CellState layer_state(std::size_t layer) const override { return layers_[layer].state; }
   std::size_t count_layers(CellState state) const override;
   void append_layer(std::size_t layer, const Json& record);
-  Json read_layer(std::size_t layer) const override;
+  StoredRecord stored_layer(std::size_t layer) const override;
 
   // Flushes to the disk; throws IoError.
   void sync();

@@ -120,15 +120,16 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
   return scan;
 }
 
-Json read_record(const AppendLog& log, JournalLine line) {
-  Json record = parse_or_discarded(log.read(line.offset, line.size));
+StoredRecord read_record(const AppendLog& log, JournalLine line) {
+  std::string text = log.read(line.offset, line.size);
+  Json record = parse_or_discarded(text);
   if (!record.is_object()) {
     throw IoError(log.path() +
                   ": was changed by another program while it was being read; keep other programs "
                   "from writing to this folder");
   }
-  record.erase("run");
-  return record;
+  if (record.erase("run") > 0) text.clear();
+  return {std::move(record), std::move(text)};
 }
 
 }  // namespace kvbench

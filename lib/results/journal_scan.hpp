@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "json/json.hpp"
+#include "results/cell_records.hpp"
 #include "system/append_log.hpp"
 
 namespace kvbench {
@@ -41,6 +42,6 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
 
 // The record of a line that scan_journal named, as it was appended. Throws IoError if the file has
 // changed since.
-Json read_record(const AppendLog& log, JournalLine line);
+StoredRecord read_record(const AppendLog& log, JournalLine line);
 
 }  // namespace kvbench

@@ -198,8 +198,8 @@ void MergedJournals::take_one(Cell& held, const Cell& found,
   }
   const Source& a = sources_[held.journal];
   const Source& b = sources_[found.journal];
-  const Json here = deterministic(read_record(b.log, found.line));
-  const Json there = deterministic(read_record(a.log, held.line));
+  const Json here = deterministic(read_record(b.log, found.line).record);
+  const Json there = deterministic(read_record(a.log, held.line).record);
   if (here == there) return;
   throw InputError(b.path + ": " + name() + ": " + difference(here, there, a.folder) +
                    "; leave one of the two folders out");
@@ -237,12 +237,12 @@ std::size_t MergedJournals::count_layers(CellState state) const {
       layers_.begin(), layers_.end(), [state](const Cell& layer) { return layer.state == state; }));
 }
 
-Json MergedJournals::read_layer(std::size_t layer) const {
+StoredRecord MergedJournals::stored_layer(std::size_t layer) const {
   const Cell& found = layers_[layer];
   return read_record(sources_[found.journal].log, found.line);
 }
 
-Json MergedJournals::read(std::size_t cell) const {
+StoredRecord MergedJournals::stored(std::size_t cell) const {
   const Cell& found = cells_[cell];
   return read_record(sources_[found.journal].log, found.line);
 }

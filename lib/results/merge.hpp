@@ -46,10 +46,10 @@ class MergedJournals : public CellRecords {
 
   CellState state(std::size_t cell) const override { return cells_[cell].state; }
   std::size_t count(CellState state) const override;
-  Json read(std::size_t cell) const override;
+  StoredRecord stored(std::size_t cell) const override;
   CellState layer_state(std::size_t layer) const override { return layers_[layer].state; }
   std::size_t count_layers(CellState state) const override;
-  Json read_layer(std::size_t layer) const override;
+  StoredRecord stored_layer(std::size_t layer) const override;
   const std::vector<Json>& provenance() const override { return provenance_; }
   bool is_anonymous() const override;  // if one of the journals is
 

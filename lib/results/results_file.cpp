@@ -133,12 +133,21 @@ class FileNames {
     return out;
   }
 
-  Json record(Json record) const {
+  // The text of a record, whose label is that of the plan: it is not part of a cell's identity, and
+  // an earlier sweep may have called it otherwise. Changes the record alike.
+  std::string record(StoredRecord& stored, const std::string& label) const {
+    Json& record = stored.record;
+    bool is_as_stored = !is_anonymous_ && !stored.line.empty();
+    if (const auto found = record.find("label"); found == record.end() || *found != label) {
+      record["label"] = label;
+      is_as_stored = false;
+    }
+    if (is_as_stored) return std::move(stored.line);
     for (const char* name : {"repro", "reason"}) {
       const auto found = record.find(name);
       if (found != record.end() && found->is_string()) *found = text(found->get<std::string>());
     }
-    return record;
+    return to_line(record);
   }
 
   Json runs(const std::vector<Json>& provenance) const {
@@ -202,11 +211,10 @@ void write_layers(AtomicFile& file, const Plan& plan, const CellRecords& records
   const char* separator = "\n    ";
   for (std::size_t l = 0; l < plan.layer_records.size(); ++l) {
     if (records.layer_state(l) == CellState::kMissing) continue;
-    Json record = names.record(records.read_layer(l));
-    record["label"] = *plan.cells[plan.layer_records[l].cells.front()].label;
-    summary.add_layer(record);
+    StoredRecord stored = records.stored_layer(l);
     file.write(std::exchange(separator, ",\n    "));
-    file.write(to_line(record));
+    file.write(names.record(stored, *plan.cells[plan.layer_records[l].cells.front()].label));
+    summary.add_layer(stored.record);
   }
   file.write(std::string_view(separator) == "\n    " ? "]" : "\n  ]");
 }
@@ -259,12 +267,10 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
   const char* separator = "\n    ";
   for (std::size_t i = 0; i < plan.cells.size(); ++i) {
     if (records.state(i) == CellState::kMissing) continue;
-    Json record = names.record(records.read(i));
-    // The label is not part of a cell's identity: an earlier sweep may have called it otherwise.
-    record["label"] = *plan.cells[i].label;
-    summary.add(record);
+    StoredRecord stored = records.stored(i);
     file.write(std::exchange(separator, ",\n    "));
-    file.write(to_line(record));
+    file.write(names.record(stored, *plan.cells[i].label));
+    summary.add(stored.record);
   }
   file.write("\n  ]");
   if (has_layers) write_layers(file, plan, records, names, summary);

@@ -12,7 +12,7 @@ namespace kvbench {
 namespace {
 
 // Bytes of sums in memory at one time, in each thread.
-constexpr double kMostBytes = 8.0 * 1024 * 1024;
+constexpr double kMaxBytes = 8.0 * 1024 * 1024;
 constexpr double kSumBytes = sizeof(double) + sizeof(std::uint32_t);
 
 struct RowHead {
@@ -119,7 +119,7 @@ void SummarySlice::load(std::size_t metric, bool seeds) {
   if (metric >= first_ && metric < last_ && (seeds_are_loaded_ || !seeds)) return;
   const auto fits = [&](double things) {
     return static_cast<std::size_t>(
-        std::max(1.0, std::floor(kMostBytes / (kSumBytes * std::max(things, 1.0)))));
+        std::max(1.0, std::floor(kMaxBytes / (kSumBytes * std::max(things, 1.0)))));
   };
   const auto units = static_cast<double>(units_.size());
   const std::size_t with_seeds = fits(units + 2.0 * static_cast<double>(seeds_));
@@ -197,7 +197,7 @@ std::optional<double> SummarySlice::deviation_over_seeds(std::size_t metric) {
 
 double SummarySlice::bytes(double metrics, double units, double seeds, double records) {
   const double per_metric = kSumBytes * (units + 2.0 * seeds);
-  return std::max(per_metric, std::min(per_metric * metrics, kMostBytes)) +
+  return std::max(per_metric, std::min(per_metric * metrics, kMaxBytes)) +
          (sizeof(Row) + 16.0) * records + 68.0 * units;
 }
 

@@ -14,7 +14,7 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kMost = 1'000'000'000;
+constexpr Index kMaxNumber = 1'000'000'000;
 
 // [rows, d], each number uniform in (-1, 1).
 std::vector<double> drawn_matrix(const CounterRng& draw, Index rows, Index d, std::uint32_t which) {
@@ -38,7 +38,7 @@ DumpShape read_dump_shape(const std::string& text) {
   for (std::size_t i = 0; i < numbers.size() && is_shape; ++i) {
     if (i > 0) is_shape = at != end && *at++ == 'x';
     const auto read = std::from_chars(at, end, numbers[i]);
-    is_shape = is_shape && read.ec == std::errc{} && numbers[i] >= 1 && numbers[i] <= kMost;
+    is_shape = is_shape && read.ec == std::errc{} && numbers[i] >= 1 && numbers[i] <= kMaxNumber;
     at = read.ptr;
   }
   // The shape has at most as many numbers as a file could hold, so that products stay far below

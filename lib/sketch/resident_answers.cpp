@@ -12,7 +12,7 @@ namespace {
 // Memory for the lists of the next cell: pages from the system take longer to come than lists of
 // rows that go from the middle take to be written (h2o).
 thread_local std::vector<WeightEntry> spare;
-constexpr std::size_t kMostSpare = std::size_t{1} << 18;  // entries, 8 MiB
+constexpr std::size_t kMaxSpare = std::size_t{1} << 18;  // entries, 8 MiB
 
 }  // namespace
 
@@ -24,7 +24,7 @@ ResidentAnswers::ResidentAnswers(const Stream& stream, const ResidentRows& rows)
 ResidentAnswers::~ResidentAnswers() {
   batch_.weights.clear();
   const std::size_t room = batch_.weights.capacity();
-  if (room <= kMostSpare && room > spare.capacity()) batch_.weights.swap(spare);
+  if (room <= kMaxSpare && room > spare.capacity()) batch_.weights.swap(spare);
 }
 
 Index ResidentAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,

@@ -83,8 +83,8 @@ void Sketch::erase(Index first, Index last) {
   for (Index i = first; i < last; ++i) count((*this)[i], -1);
   rows_.erase(rows_.begin() + first, rows_.begin() + last);
   // To follow a row that goes takes about as long as to sum some of those that stay.
-  constexpr Index kMostFollowed = 64;
-  if (last - first > kMostFollowed) {
+  constexpr Index kMaxFollowed = 64;
+  if (last - first > kMaxFollowed) {
     changes_.begin_anew();
     return;
   }

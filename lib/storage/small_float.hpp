@@ -43,10 +43,11 @@ constexpr double two_to(int exponent) {
 template <SmallFloat F>
 constexpr std::uint32_t small_float_bits(double x) {
   constexpr int kDropped = 52 - F.fraction_bits;
-  constexpr int kLeastExponent = 1 - F.bias();
+  constexpr int kMinExponent = 1 - F.bias();
   // A double whose last place is the format's smallest number.
-  constexpr double kShift = small_float_detail::two_to(kLeastExponent - F.fraction_bits + 52);
-  constexpr auto kLeast = std::bit_cast<std::uint64_t>(small_float_detail::two_to(kLeastExponent));
+  constexpr double kShift = small_float_detail::two_to(kMinExponent - F.fraction_bits + 52);
+  constexpr auto kMinNormal =
+      std::bit_cast<std::uint64_t>(small_float_detail::two_to(kMinExponent));
   constexpr std::uint64_t kInfinity = std::uint64_t{0x7ff} << 52;
   constexpr std::uint64_t kBelowHalf = (std::uint64_t{1} << (kDropped - 1)) - 1;
 
@@ -59,7 +60,7 @@ constexpr std::uint32_t small_float_bits(double x) {
   // Carries go from the fraction into the exponent.
   const std::uint64_t normal = ((size + kBelowHalf + ((size >> kDropped) & 1)) >> kDropped) -
                                (static_cast<std::uint64_t>(1023 - F.bias()) << F.fraction_bits);
-  const std::uint64_t bits = size < kLeast ? small : normal;
+  const std::uint64_t bits = size < kMinNormal ? small : normal;
   const std::uint32_t number = bits > F.largest ? F.overflow : static_cast<std::uint32_t>(bits);
   return sign | (size > kInfinity ? F.nan : number);
 }

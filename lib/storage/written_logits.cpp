@@ -10,12 +10,12 @@ namespace {
 
 constexpr Index kTileTokens = 256;
 constexpr Index kQueriesAtOnce = 96;  // that one packing of the keys serves
-constexpr Index kMostBytes = Index{16} << 20;
+constexpr Index kMaxBytes = Index{16} << 20;
 
 }  // namespace
 
 Index WrittenLogits::rows_at_once(const StreamShape& shape) {
-  const Index queries = std::min(kQueriesAtOnce, kMostBytes / (8 * shape.tokens));
+  const Index queries = std::min(kQueriesAtOnce, kMaxBytes / (8 * shape.tokens));
   return std::max<Index>(1, queries / shape.heads_per_kv);
 }
 

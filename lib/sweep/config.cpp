@@ -33,7 +33,7 @@ constexpr const char* kWanted = "name a sweep file (JSON, configs/README.md)";
 constexpr const char* kPromptRows = "prompt";
 // Bytes of the sweep's text with all of its defaults. Journals have it in their header, whose limit
 // is higher (results/journal_scan.cpp).
-constexpr std::size_t kMostText = std::size_t{48} << 20;
+constexpr std::size_t kMaxText = std::size_t{48} << 20;
 constexpr auto kMaxSeeds = static_cast<std::int64_t>(kSeedCountRange.maximum);
 
 // Reads the file key by key into `config` and, beside it, `config.resolved`.
@@ -346,11 +346,11 @@ class Reader {
                                                kMaxAxisValues));
         return;
       }
-      if (bytes > kMostText) {
+      if (bytes > kMaxText) {
         errors_.add("/algorithms",
                     fmt::format("makes a sweep of more than {} MiB, its defaults filled in, with "
                                 "entry {} of {}; give ranges as axes, or split it",
-                                kMostText >> 20, i, given->size()));
+                                kMaxText >> 20, i, given->size()));
         return;
       }
       config_.entries.push_back(std::move(read.entry));

@@ -16,13 +16,13 @@ namespace {
 
 template <class T>
 std::string listed(const std::set<T>& existing) {
-  constexpr std::size_t kMost = 50;
+  constexpr std::size_t kMaxTexts = 50;
   std::vector<std::string> texts;
   for (const T& element : existing) {
-    if (texts.size() == kMost) break;
+    if (texts.size() == kMaxTexts) break;
     texts.push_back(fmt::format("{}", element));
   }
-  if (existing.size() > kMost) texts.push_back(fmt::format("... ({} in all)", existing.size()));
+  if (existing.size() > kMaxTexts) texts.push_back(fmt::format("... ({} in all)", existing.size()));
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 

@@ -51,8 +51,8 @@ void add_of_group(Plan& plan, std::size_t g) {
 
 bool has_evidence_row(const WorkGroup& group) {
   if (!group.evidence) return false;
-  const std::vector<Index>& asking = group.evidence->rows;
-  return std::any_of(asking.begin(), asking.end(), [&](Index row) {
+  const std::vector<Index>& evidence_rows = group.evidence->rows;
+  return std::any_of(evidence_rows.begin(), evidence_rows.end(), [&](Index row) {
     return std::binary_search(group.rows.begin(), group.rows.end(), row);
   });
 }

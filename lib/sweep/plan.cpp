@@ -29,8 +29,8 @@
 namespace kvbench {
 namespace {
 
-static_assert(kMaxCells <= PlannedCells::kMostSettings);
-static_assert(kSeedCountRange.maximum <= PlannedCells::kMostSeeds);
+static_assert(kMaxCells <= PlannedCells::kMaxSettings);
+static_assert(kSeedCountRange.maximum <= PlannedCells::kMaxSeeds);
 
 class Planner {
  public:

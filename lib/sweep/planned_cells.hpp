@@ -73,8 +73,8 @@ struct PlannedHead {
 
 class PlannedCells {
  public:
-  static constexpr std::size_t kMostSettings = std::size_t{1} << 24;
-  static constexpr std::size_t kMostSeeds = std::size_t{1} << 20;
+  static constexpr std::size_t kMaxSettings = std::size_t{1} << 24;
+  static constexpr std::size_t kMaxSeeds = std::size_t{1} << 20;
 
   // Goes through the cells in their order.
   class Iterator {

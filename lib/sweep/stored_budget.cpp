@@ -64,9 +64,9 @@ std::optional<double> known_memory(const AlgorithmDescription& algorithm, const 
   // Where an algorithm refuses a memory to be solved, its parameters do not decide what it keeps.
   for (const Parameter& parameter : algorithm.parameters) {
     if (!parameter.takes_memory || params.find(parameter.name) == nullptr) continue;
-    Params asking = params;
-    asking.set(parameter.name, MemoryBudget{});
-    if (algorithm.validate(asking)) return std::nullopt;
+    Params with_budget = params;
+    with_budget.set(parameter.name, MemoryBudget{});
+    if (algorithm.validate(with_budget)) return std::nullopt;
   }
   const StoredBytes bytes(algorithm, params, storage, shape, prompt, element_bytes);
   const auto kept = algorithm.most_kept(params, shape, prompt);

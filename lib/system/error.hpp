@@ -90,14 +90,14 @@ class ErrorList {
   bool none() const { return messages_.empty(); }
   std::size_t count() const { return messages_.size() + unlisted_; }
   // True once the list is full; callers may then skip expensive checks.
-  bool is_full() const { return messages_.size() >= kMostListed; }
+  bool is_full() const { return messages_.size() >= kMaxListed; }
   // All that would be thrown.
   std::vector<std::string> messages() const;
   // Throws InputError with all of them, if there are any.
   void throw_if_any() const;
 
  private:
-  static constexpr std::size_t kMostListed = 1000;
+  static constexpr std::size_t kMaxListed = 1000;
 
   std::string file_;
   std::vector<std::string> messages_;

@@ -5,7 +5,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kFewest = 64;
+constexpr std::size_t kMinSlots = 64;
 
 }  // namespace
 
@@ -18,7 +18,7 @@ std::size_t KeyIndex::slot_of(const Key128& key) const {
 }
 
 void KeyIndex::grow() {
-  std::vector<std::uint32_t>(std::max(kFewest, 2 * slots_.size())).swap(slots_);
+  std::vector<std::uint32_t>(std::max(kMinSlots, 2 * slots_.size())).swap(slots_);
   for (std::size_t place = 0; place < keys_.size(); ++place) {
     slots_[slot_of(keys_[place])] = static_cast<std::uint32_t>(place + 1);
   }

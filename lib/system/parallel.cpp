@@ -169,7 +169,7 @@ void run_range(Index count, void (*call)(const void* body, Index i), const void*
 namespace kvbench {
 namespace {
 
-constexpr double kLeastStack = 512.0 * 1024.0;
+constexpr double kMinStack = 512.0 * 1024.0;
 constexpr int kRoom = 3;  // threads of a journal and of reading ahead, and a child process
 
 // OpenMP starts threads with this much stack and does not say when it is too little.
@@ -184,7 +184,7 @@ void require_stack() {
       *unit == '\0' ? 'k' : static_cast<char>(std::tolower(static_cast<unsigned char>(*unit)));
   for (std::size_t i = kUnits.find(letter); i != std::string_view::npos && i > 0; --i)
     bytes *= 1024.0;
-  if (bytes >= kLeastStack) return;
+  if (bytes >= kMinStack) return;
   throw InputError(std::string("OMP_STACKSIZE: a thread needs at least 512K of stack, got ") +
                    given + "; unset it");
 }

@@ -18,7 +18,7 @@ Integers = NDArray[numpy.int64]
 Reals = NDArray[numpy.float64]
 
 FORMAT = "kvbench-cache"
-MOST_TOKENS = 2**22  # tokens of a sequence, and rows of a head: far above what a figure can show
+MAX_TOKENS = 2**22  # tokens of a sequence, and rows of a head: far above what a figure can show
 TO_THE_END = 2**31 - 1
 INTEGERS = ("token", "begin", "end", "head")
 WEIGHTS = ("weight", "weight_numerator", "weight_denominator")
@@ -83,7 +83,7 @@ class Head:
                 numpy.concatenate([stored.query_head, numpy.full(len(decoded), -1)]),
             )
         end = numpy.minimum(stored.end, tokens)
-        begin = numpy.maximum(stored.begin, stored.token)  # of rows that read the future
+        begin = numpy.maximum(stored.begin, stored.token)  # rows may read the future
         counts = (begin < end) & ((stored.numerator != 0) | (stored.denominator != 0))
         return Rows(
             stored.token, begin, end, stored.numerator, stored.denominator, stored.query_head
@@ -211,9 +211,9 @@ class Cache(Hdf5File):
             self._refuse(
                 place, f"attribute tokens is {tokens}; its rows are of at least {least} tokens"
             )
-        if max(least, tokens or 0) > MOST_TOKENS:
+        if max(least, tokens or 0) > MAX_TOKENS:
             self._refuse(
-                place, f"is of {max(least, tokens or 0)} tokens; kvplot draws at most {MOST_TOKENS}"
+                place, f"is of {max(least, tokens or 0)} tokens; kvplot draws at most {MAX_TOKENS}"
             )
         return Head(prompt, tokens, least, decode == "append", rows)
 
@@ -233,10 +233,8 @@ class Cache(Hdf5File):
                 self._refuse(where, f"has shape {found.shape}; it must be {shape}")
             if chunk := huge_chunk(found):
                 self._refuse(where, f"has chunks of {chunk}, far larger than itself")
-            if found.shape[0] > MOST_TOKENS:
-                self._refuse(
-                    where, f"has {found.shape[0]} rows; kvplot draws at most {MOST_TOKENS}"
-                )
+            if found.shape[0] > MAX_TOKENS:
+                self._refuse(where, f"has {found.shape[0]} rows; kvplot draws at most {MAX_TOKENS}")
             sizes[name], data[name] = found.shape[0], found
         decoded = sizes.pop("bookkeeping", None)
         if "token" not in data:
@@ -423,12 +421,12 @@ def _labels(files: Sequence[Cache]) -> list[str]:
     for file in files:
         alike = [other.settings for other in files if other.method == file.method]
         names = dict.fromkeys(name for settings in alike for name in settings)
-        told = [
+        differing = [
             f"{name.replace('_', ' ')} {file.settings[name]}"
             for name in names
             if len({settings.get(name) for settings in alike}) > 1 and name in file.settings
         ]
-        labels.append(", ".join([file.method, *told]))
+        labels.append(", ".join([file.method, *differing]))
     twice = {label for label in labels if labels.count(label) > 1}
     return [
         f"{label}, {file.path}" if label in twice else label for label, file in zip(labels, files)

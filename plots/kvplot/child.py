@@ -68,7 +68,7 @@ def _answer(pipe: int, size: int, work: Callable[[], Found]) -> NoReturn:
         os._exit(code)
 
 
-def _heard(pipe: int) -> bytes:
+def _received(pipe: int) -> bytes:
     parts: list[bytes] = []
     with selectors.DefaultSelector() as ready:
         ready.register(pipe, selectors.EVENT_READ)
@@ -93,7 +93,7 @@ def in_child(path: Path | str, work: Callable[[], Found]) -> Found:
         _answer(ends[1], size, work)
     os.close(ends[1])
     try:
-        said = _heard(ends[0])
+        said = _received(ends[0])
     except BaseException:
         os.kill(child, signal.SIGKILL)
         raise
@@ -108,7 +108,7 @@ def in_child(path: Path | str, work: Callable[[], Found]) -> Found:
         raise ChildError(f"crashed ({signal.strsignal(-code)})")
     if code != 0:
         raise ChildError(f"ended with exit code {code}")
-    right, answer = pickle.loads(said)  # of this program's own child
+    right, answer = pickle.loads(said)  # the text is this program's own child's
     if not right:
         raise answer
     return answer

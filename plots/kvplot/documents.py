@@ -6,9 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kvplot import lines, shape
+from kvplot import checks, lines
 from kvplot.faults import ResultsError, unreadable
-from kvplot.weight import Crowded, refuse_crowded
 
 # An object of a JSON document.
 Entry = dict[str, Any]
@@ -16,6 +15,7 @@ Entry = dict[str, Any]
 KIND = "kvbench.results"
 SCHEMA_MAJOR = 1
 
+MAX_BYTES = 2**28  # bytes of a document that is read whole
 START = 2**16  # bytes
 BLOCK = 2**22  # bytes
 LONG_INTEGER = 21  # digits: more than any integer that kvbench writes
@@ -69,7 +69,13 @@ def _content(path: Path, remedy: str) -> bytes:
             start = file.read(START)
             if len(start) == START and start.lstrip()[:1] not in (b"", b"{", b"\xef"):
                 raise ResultsError(f"{path}: expected a JSON object; {remedy}")
-            return start + file.read()
+            content = start + file.read(MAX_BYTES)
+            if len(content) > MAX_BYTES:
+                raise ResultsError(
+                    f"{path}: has more than {MAX_BYTES >> 20} MiB, and kvplot reads no larger file "
+                    "whole; give results.json as `kvbench run` writes it, a record per line"
+                )
+            return content
     except OSError as error:
         raise ResultsError(f"{path}: {unreadable(path, error)}; {remedy}") from error
 
@@ -84,7 +90,6 @@ def _has_long_integer(content: bytes) -> bool:
 
 
 def _parsed(content: bytes) -> Any:
-    refuse_crowded(content)
     parse_int = _integer if _has_long_integer(content) else None  # a function costs its calls
     text = content.decode("utf-8-sig")
     del content  # the caller gave up its reference, too: there is one copy, not two
@@ -107,22 +112,20 @@ def read_json(path: Path | str, remedy: str) -> Any:
         ) from error
     except RecursionError as error:
         raise ResultsError(f"{path}: nested too deep; {remedy}") from error
-    except Crowded as error:
-        raise ResultsError(f"{path}: {error}; {remedy}") from error
     except ValueError as error:
         raise ResultsError(f"{path}: {_why_no_json(start, end, error)}; {remedy}") from error
 
 
-def read_document(path: Path | str, kind: str, expected: shape.Shape) -> Entry:
+def read_document(path: Path | str, kind: str, expected: checks.Check) -> Entry:
     """A JSON document of kvbench, checked for kind, major number of its version, and shape."""
     return _checked(path, read_json(path, WRITTEN_BY[kind]), kind, expected)
 
 
-def _checked(path: Path | str, document: Any, kind: str, expected: shape.Shape) -> Entry:
+def _checked(path: Path | str, document: Any, kind: str, expected: checks.Check) -> Entry:
     found = document.get("kind") if isinstance(document, dict) else None
     if found != kind:
         raise ResultsError(
-            f"{path}: kind is {shape.told(found)}, expected {kind!r}; {WRITTEN_BY[kind]}"
+            f"{path}: kind is {checks.describe(found)}, expected {kind!r}; {WRITTEN_BY[kind]}"
         )
     version = str(document.get("schema_version"))
     if version.partition(".")[0] != str(SCHEMA_MAJOR):
@@ -137,17 +140,17 @@ def _checked(path: Path | str, document: Any, kind: str, expected: shape.Shape) 
     return checked
 
 
-def read_results(path: Path | str, expected: shape.Shape = shape.RESULTS) -> Entry:
+def read_results(path: Path | str, expected: checks.Check = checks.RESULTS) -> Entry:
     """The document of a results.json, checked as far as kvplot reads it."""
     return read_document(path, KIND, expected)
 
 
-def read_records(path: Path | str, expected: shape.Shape = shape.RESULTS) -> Entry:
+def read_records(path: Path | str, expected: checks.Check = checks.RESULTS) -> Entry:
     """The same, with cells and records of whole layers that are read one by one where the file is
     laid out as kvbench writes it."""
     path = Path(path)
     if path.is_file():
-        records = {"cells": shape.CELL, "layers": shape.LAYER}
+        records = {"cells": checks.CELL, "layers": checks.LAYER}
 
         def fits(name: str, record: Any) -> bool:
             return records[name](record, "") is None

@@ -12,7 +12,7 @@ from kvplot.results import ResultsError
 
 Array = NDArray[numpy.float64]
 
-MOST_HEADS = 8192  # heads of a tensor, as the program has it
+MAX_HEADS = 8192  # heads of a tensor, as the program has it
 
 
 class Dump(Hdf5File):
@@ -64,10 +64,10 @@ class Dump(Hdf5File):
             raise ResultsError(
                 f"{self.path}: layer {layer} holds no {name} [heads, tokens, columns]"
             )
-        if data.shape[0] > MOST_HEADS:
+        if data.shape[0] > MAX_HEADS:
             raise ResultsError(
                 f"{self.path}: layer {layer}: {name} has {data.shape[0]} heads; a dump has at most "
-                f"{MOST_HEADS}"
+                f"{MAX_HEADS}"
             )
         if data.dtype.kind != "f" and not (data.dtype == numpy.uint16 and is_bfloat16(data)):
             raise ResultsError(

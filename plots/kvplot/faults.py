@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 # Lengths of names in a message.
-MOST_NAMED = 20
+MAX_NAMED = 20
 
 
 class ResultsError(ValueError):
@@ -33,7 +33,7 @@ def unreadable(path: Path | str, error: OSError) -> str:
 def few(names: Iterable[str]) -> str:
     """All of a few names, of many the first."""
     shown = list(map(str, names))
-    more = len(shown) - MOST_NAMED
+    more = len(shown) - MAX_NAMED
     if more <= 1:
         return ", ".join(shown)
-    return f"{', '.join(shown[:MOST_NAMED])} and {more} more"
+    return f"{', '.join(shown[:MAX_NAMED])} and {more} more"

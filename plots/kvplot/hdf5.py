@@ -13,7 +13,7 @@ from kvplot.faults import ResultsError, unreadable
 
 Found = TypeVar("Found")
 
-MOST_LINKS = 16  # soft links that follow each other
+MAX_LINKS = 16  # soft links that follow each other
 LARGEST_CHUNK = 32 * 2**20  # bytes that a chunk of a small dataset may take
 
 
@@ -72,7 +72,7 @@ class Hdf5File:
             KeyError,
             TypeError,
             ValueError,
-        ) as error:  # of h5py: a damaged file has any of these
+        ) as error:  # h5py raises any of these on a damaged file
             why = unreadable(self.path, error) if isinstance(error, OSError) else "is damaged"
             raise ResultsError(
                 f"{self.path}: {why}; expected a {self.KIND} (HDF5), {self.REMEDY}"
@@ -83,7 +83,7 @@ class Hdf5File:
         here: Any = parent
         for part in filter(None, name.split("/")):
             link = here.get(part, getlink=True) if isinstance(here, h5py.Group) else None
-            if isinstance(link, h5py.ExternalLink) or links > MOST_LINKS:
+            if isinstance(link, h5py.ExternalLink) or links > MAX_LINKS:
                 raise ResultsError(
                     f"{self.path}: {name} leads to another file or in a circle; copy what it "
                     f"stands for into the {self.KIND}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas
 
-from kvplot import shape
+from kvplot import checks
 from kvplot.documents import read_document
 from kvplot.faults import ResultsError, did_you_mean
 from kvplot.figure import left_out, span
@@ -21,7 +21,7 @@ class Loop:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.document = read_document(path, KIND, shape.CLOSED_LOOP)
+        self.document = read_document(path, KIND, checks.CLOSED_LOOP)
 
     @cached_property
     def frame(self) -> pandas.DataFrame:

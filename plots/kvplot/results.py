@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy
 import pandas
 
-from kvplot import shape
+from kvplot import checks
 from kvplot.documents import Entry, read_records
 from kvplot.faults import ResultsError, did_you_mean
 from kvplot.groups import numbered
@@ -61,7 +61,7 @@ def load_layers(path: Path | str) -> pandas.DataFrame:
 
 def load_cells(path: Path | str) -> pandas.DataFrame:
     """The same of a baseline too, which has cells alone."""
-    return Results(path, shape.CELLS).frame
+    return Results(path, checks.CELLS).frame
 
 
 def _as_expression(pattern: str) -> str:
@@ -74,7 +74,7 @@ class Results:
     def __init__(
         self,
         path: Path | str,
-        expected: shape.Shape = shape.RESULTS,
+        expected: checks.Check = checks.RESULTS,
         columns: Sequence[str] | None = None,
         left_out: Callable[[str], bool] | None = None,
     ) -> None:
@@ -99,7 +99,7 @@ class Results:
         """`frame`, before compared() left out cells."""
         return self.frame
 
-    said = ""  # what compared() left out, as sentences for a caption
+    said = ""  # sentences for a caption: the cells that compared() left out
 
     def compared(self, metric: str | None = None, by: Sequence[str] = ()) -> "Results":
         """The same results with the cells of units that all settings have (same_units)."""

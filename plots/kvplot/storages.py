@@ -10,7 +10,7 @@ from kvplot import style
 from kvplot.results import FLOAT, SEPARATOR, ResultsError
 
 # More have no colours that are told apart.
-MOST = len(style.SERIES)
+MAX_STORAGES = len(style.SERIES)
 
 
 def of_labels(cells: pandas.DataFrame) -> dict[str, tuple[str, str]]:
@@ -53,10 +53,10 @@ class Drawn:
 
     def __init__(self, storages: "pandas.Series[str]") -> None:
         self.names = sorted(storages.unique(), key=lambda name: (name != FLOAT, name))
-        if len(self.names) > MOST:
+        if len(self.names) > MAX_STORAGES:
             raise ResultsError(
-                f"{len(self.names)} storages in one figure are unreadable: choose at most {MOST} "
-                "with --labels PATTERN, for example --labels '*q8_0*'"
+                f"{len(self.names)} storages in one figure are unreadable: choose at most "
+                f"{MAX_STORAGES} with --labels PATTERN, for example --labels '*q8_0*'"
             )
         self.colours = dict(zip(self.names, style.SERIES, strict=False))
         self.dashes = {
@@ -104,4 +104,4 @@ def method_handle(colour: style.Colour, marker: str) -> Line2D:
     return Line2D([], [], linestyle="none", markerfacecolor="white", **mark(colour, marker))
 
 
-__all__ = ["FLOAT", "MOST", "Drawn", "mark", "method_handle", "methods", "of_labels"]
+__all__ = ["FLOAT", "MAX_STORAGES", "Drawn", "mark", "method_handle", "methods", "of_labels"]

@@ -32,7 +32,7 @@ Colour = str | tuple[float, float, float, float]
 COLUMN = 3.35
 PAGE = 6.9
 WIDTHS = {"column": COLUMN, "page": PAGE}
-MOST_PANELS = 6
+MAX_PANELS = 6
 LONGEST_FORMULA = 200  # characters; those of figures are far shorter
 _width = PAGE
 
@@ -40,8 +40,8 @@ KEYS, VALUES, REFERENCE = "#0072B2", "#E69F00", "#000000"
 # Colours of unordered things that are not methods: the same in every figure, black first.
 SERIES = list(COLOURS)
 # Greatest height of a legend in inches, and its greatest fraction of the width next to axes.
-_MOST_LEGEND = 4.0
-_MOST_BESIDE = 0.42
+_MAX_LEGEND = 4.0
+_MAX_BESIDE = 0.42
 
 
 def ordered(count: int) -> list[Colour]:
@@ -155,10 +155,10 @@ def panels(
     the other, or in pairs, and a larger grid with more columns than rows lies on its side; the axes
     keep their places in the array. `across`: how many stand side by side in one column.
     """
-    if columns > MOST_PANELS:
+    if columns > MAX_PANELS:
         raise ResultsError(
             f"{columns} panels side by side are unreadable: choose layers, at most "
-            f"{MOST_PANELS}, with --layers"
+            f"{MAX_PANELS}, with --layers"
         )
     apply()
     shape, turned = (rows, columns), False
@@ -230,7 +230,7 @@ def legend_right(
         shown, names = list(handles.values()), list(handles)
     figure = axis.get_figure()
     wide, high = _legend_size(map(text, names), 1)
-    if narrow() or high > figure.get_figheight() or wide > _MOST_BESIDE * _width:
+    if narrow() or high > figure.get_figheight() or wide > _MAX_BESIDE * _width:
         legend_above(axis, dict(zip(names, shown)), text)
         return
     axis.legend(
@@ -267,7 +267,7 @@ def legend_above(axis: Axes, handles: Mapping[str, Any], text: Callable[[str], s
     fit = int(figure.get_figwidth() / _legend_size(names, 1)[0])
     columns = max(1, min(len(handles), fit, 6))
     _, high = _legend_size(names, columns)
-    if high > _MOST_LEGEND:
+    if high > _MAX_LEGEND:
         raise ResultsError(
             f"a legend of {len(handles)} entries is unreadable: choose some with --labels PATTERN"
         )

@@ -11,7 +11,7 @@ from kvplot.groups import numbered
 # A unit is what a mean and its interval run over; a point is one setting of one algorithm.
 UNIT = ["dump", "sequence", "layer", "kv_head"]
 POINT = ["algorithm", "label", "point"]
-MOST_NAMED = 8  # labels, or layers, in a sentence
+MAX_NAMED = 8  # labels, or layers, in a sentence
 
 
 class Same(NamedTuple):
@@ -71,8 +71,8 @@ def same_units(
             name = frame[by[0]].iloc[first_of_unit[own][0]] if by else ""
             words = words.format(every=own.sum(), heads=heads, head=heads[:-1])
             said.append(_sentence(f"{by[0]} {name}: {words}" if by else words))
-    if len(said) > MOST_NAMED:
-        said[MOST_NAMED:] = [f"Likewise {len(said) - MOST_NAMED} more."]
+    if len(said) > MAX_NAMED:
+        said[MAX_NAMED:] = [f"Likewise {len(said) - MAX_NAMED} more."]
     lacking = _lacking(labels, has.sum(axis=1), units)
     said += [f"{lacking} {heads}."] if lacking else []
     said += _nulls(frame, metric, ok & ~number, ok)
@@ -121,14 +121,14 @@ def _lacking(labels: Any, had: Any, every: int) -> str:
     for label, count in zip(labels, had, strict=True):
         if 0 < count < every:
             found.setdefault(label, []).append(int(count))
-    told = []
+    lacking = []
     for label, counts in sorted(found.items()):
         least, most = min(counts), max(counts)
-        told.append(f"{label} has {least if least == most else f'{least} to {most}'} of {every}")
-    more = len(told) - MOST_NAMED
+        lacking.append(f"{label} has {least if least == most else f'{least} to {most}'} of {every}")
+    more = len(lacking) - MAX_NAMED
     if more > 0:
-        told[MOST_NAMED:] = [f"{more} more methods lack some"]
-    return ", ".join(told)
+        lacking[MAX_NAMED:] = [f"{more} more methods lack some"]
+    return ", ".join(lacking)
 
 
 def _nulls(frame: pandas.DataFrame, metric: str | None, null: Any, ok: Any) -> list[str]:
@@ -136,8 +136,8 @@ def _nulls(frame: pandas.DataFrame, metric: str | None, null: Any, ok: Any) -> l
     if not null.any() or metric is None:
         return []
     labels = sorted(set(frame["label"][null].dropna()))
-    more = len(labels) - MOST_NAMED
-    listed = ", ".join(labels[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(labels) - MAX_NAMED
+    listed = ", ".join(labels[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
     name = metric.removeprefix("errors.").replace("_", " ").replace(".", ", ")
     return [
         f"Left out, no number for {name}: {null.sum()} of {ok.sum()} finished cells ({listed})."

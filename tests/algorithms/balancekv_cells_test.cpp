@@ -143,7 +143,7 @@ TEST_CASE("the bounds of cells turn red on planted bugs of merge-and-reduce") {
     kKeepsCell,       // a reduced cell is not emptied
     kLateByOne,       // at counts that are one more than a multiple of t
     kOneLevelOnly,    // levels above the first never reduced
-    kLargerSide,      // of the two classes
+    kLargerSide,      // keeps the larger of the two classes
     kForgetsNewest,   // the token that fills the batch
     kWeightOfSource,  // a half keeps the weight that its cell had
   };

@@ -153,7 +153,7 @@ TEST_CASE("balancekv holds what the token-by-token rule holds at every step") {
     Index T;
     const char* side;
     double c;  // 0: theory
-    double r;  // of the largest key norm; 0: oracle, -1: the median key norm
+    double r;  // part of the largest key norm; 0: oracle, -1: the median key norm
     bool buckets;
     const char* erase;
     double epsilon;

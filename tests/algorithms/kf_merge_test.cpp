@@ -139,7 +139,7 @@ TEST_CASE("kf_merge keeps the selection's tokens, and merges what the dense orac
           CHECK(kept_sets(rows) ==
                 kept_by(select, owned->stream, 100, {{"budget", count_of(budget)}}));
           CHECK(difference(owned->stream, 100, rows.front(), pivot) < 1e-12);
-          CHECK(difference(owned->stream, 100, rows.front(), !pivot) > 1e-3);  // of the other rule
+          CHECK(difference(owned->stream, 100, rows.front(), !pivot) > 1e-3);  // the other rule
           CHECK(rows.back()[rows.back().size() - 1].own_key < 0);
         }
       }

@@ -109,7 +109,7 @@ KeptSets naive_kvpress(const Stream& stream, Index prompt, Index budget, Index l
 KeptSets naive_released(const Stream& stream, Index prompt, double ratio, Index lag, Index sinks,
                         double value_weight) {
   std::vector<Index> held;
-  std::vector<Index> settled = range(0, sinks);  // of these tokens those that are held
+  std::vector<Index> settled = range(0, sinks);  // tokens that stay if they are held
   const auto compress = [&] {
     Index base = 0;
     for (const Index token : settled) {

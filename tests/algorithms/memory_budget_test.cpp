@@ -22,7 +22,7 @@ StreamShape shape_of(Index tokens, Index window = 0) {
   return shape;
 }
 
-Params asking(const std::string& id, double fraction, Given more = {}) {
+Params with_fraction(const std::string& id, double fraction, Given more = {}) {
   more.emplace_back("budget", MemoryBudget{fraction});
   return params_for(algorithm_named(id), more);
 }
@@ -30,7 +30,7 @@ Params asking(const std::string& id, double fraction, Given more = {}) {
 // The tokens that a memory is solved to, or 0 and why not.
 std::pair<Index, std::string> solved(const std::string& id, double fraction, const Given& more,
                                      const StreamShape& shape, Index prompt) {
-  auto result = solve_memory(algorithm_named(id), asking(id, fraction, more), shape, prompt,
+  auto result = solve_memory(algorithm_named(id), with_fraction(id, fraction, more), shape, prompt,
                              /*element_bytes=*/2);
   if (const auto* why = std::get_if<std::string>(&result)) return {0, *why};
   const Params& params = std::get<Params>(result);
@@ -104,13 +104,14 @@ TEST_CASE("a memory below what a method always holds is not reached") {
 }
 
 TEST_CASE("the least that is told of is reached by a budget that runs, of every method") {
-  int told = 0;
+  int solved = 0;
   for (const AlgorithmDescription& algorithm : all_algorithms()) {
     for (const Parameter& parameter : algorithm.parameters) {
       if (!parameter.takes_memory || parameter.name != "budget") continue;
       CAPTURE(algorithm.id);
       const auto solve = [&](double fraction) {
-        return solve_memory(algorithm, asking(algorithm.id, fraction), shape_of(400), 240, 2);
+        return solve_memory(algorithm, with_fraction(algorithm.id, fraction), shape_of(400), 240,
+                            2);
       };
       const auto refused = solve(1e-9);
       const auto* why = std::get_if<std::string>(&refused);
@@ -120,7 +121,7 @@ TEST_CASE("the least that is told of is reached by a budget that runs, of every 
       if (at == std::string::npos) continue;  // runs with no budget
       const double least = std::stod(why->substr(at + before.size()));
       if (least > 1.0) continue;
-      ++told;
+      ++solved;
       const auto reached = solve(least);
       REQUIRE(std::holds_alternative<Params>(reached));
       CHECK_FALSE(reason_to_skip(algorithm, std::get<Params>(reached), shape_of(400), 240));
@@ -130,11 +131,11 @@ TEST_CASE("the least that is told of is reached by a budget that runs, of every 
       }
     }
   }
-  CHECK(told > 10);
+  CHECK(solved > 10);
 }
 
 TEST_CASE("what was asked for identifies the parameters, also once it is solved") {
-  const Params asked = asking("window", 0.35);
+  const Params asked = with_fraction("window", 0.35);
   CHECK(asks_for_memory(asked));
   CHECK(to_string(asked.at("budget")) == "{\"memory\": 0.35}");
   const auto result = solve_memory(algorithm_named("window"), asked, shape_of(100), 60, 2);
@@ -160,7 +161,7 @@ TEST_CASE("only parameters that memory follows from take it") {
     CHECK(takes(id).empty());
   }
   const auto refused = [](const std::string& id, const Given& more) {
-    const auto why = algorithm_named(id).validate(asking(id, 0.5, more));
+    const auto why = algorithm_named(id).validate(with_fraction(id, 0.5, more));
     return why && why->first == "budget";
   };
   CHECK(refused("h2o", {{"semantics", word_of("released")}}));

@@ -127,7 +127,7 @@ TEST_CASE("limits turn red just beyond them: one pair within delta, one key apar
   };
   CHECK(result(owned->stream, least).clusters->final_count == 49);
   CHECK(*result(owned->stream, least).metrics["errors.normalizer_error.max"] > 1e-6);
-  double reach = 0.0;  // of the first token, which opens the first cluster
+  double reach = 0.0;  // distance from token 0, which opens a cluster
   for (Index j = 1; j < 50; ++j) {
     reach = std::max(reach, naive_distance(owned->stream.keys, 0, j));
   }

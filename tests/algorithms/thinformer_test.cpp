@@ -95,7 +95,7 @@ std::vector<std::vector<Index>> naive_rounds(const Stream& stream, Index first, 
                kernel(x(2 * i + 1), x(2 * j)) + kernel(x(2 * i + 1), x(2 * j + 1));
       };
       const Real length = 0.5L + std::log(2.0L * size / (hp * size * size));
-      std::vector<int> sign;  // of pairs so far: +1 the first stays
+      std::vector<int> sign;  // signs of pairs so far: +1 the first stays
       Real largest = 0;
       for (Index i = 0; i < size / 2; ++i) {
         Real alpha = 0;

@@ -55,9 +55,9 @@ class Page(unittest.TestCase):
                 self.kept(ratio, 2, False)
 
     def test_the_bars_are_those_of_the_tasks(self):
-        told = {row[0].split("`")[1]: row[6] for row in self.rows("Beside other programs") if row[0]}
-        self.assertLessEqual(set(told), set(TASKS))
-        for name, bar in told.items():
+        bars = {row[0].split("`")[1]: row[6] for row in self.rows("Beside other programs") if row[0]}
+        self.assertLessEqual(set(bars), set(TASKS))
+        for name, bar in bars.items():
             self.assertEqual(float(bar or 0), TASKS[name].floor_bar or 0, name)
 
 

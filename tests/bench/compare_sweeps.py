@@ -31,9 +31,9 @@ from worker import VARIABLES, WorkerError
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
 BAR = 20.0
-TOLERANCE = 1e-9      # of means of deterministic cells, where the peer computes in double
+TOLERANCE = 1e-9      # means of deterministic cells, where the peer computes in double
 SINGLE = 1e-2         # where it does not: scores that are nearly equal may rank another token
-STANDARD_ERRORS = 5   # of the mean log ratio of randomised cells, whose draws are the peer's own
+STANDARD_ERRORS = 5   # mean log ratio of randomised cells, whose draws are the peer's own
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ struct MethodCell {
   double answer_seconds = 0.0;  // the estimator
   Index kept = 0;               // rows of the sketch when the last row is answered
   double values_summed = 0.0;   // sum over all rows and query heads
-  double own_keys = 0.0;        // of these, those whose logits no other cell has
+  double own_keys = 0.0;        // the part whose logits no other cell has
   Index tokens_summed = 0;      // distinct rows of values that are read for any of them, at most n
   std::optional<Clusters> clusters;
 };

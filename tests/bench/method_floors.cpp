@@ -12,7 +12,7 @@ namespace {
 using S = MethodSizes;
 
 constexpr double kWindow = 32.0;
-constexpr double kDelta = 5.5;  // of SubGen
+constexpr double kDelta = 5.5;  // SubGen's radius
 constexpr double kBlock = 256.0;
 constexpr double kRank = 16.0;
 constexpr double kReferences = 256.0;  // rows, of attention_matching

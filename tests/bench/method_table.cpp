@@ -22,7 +22,7 @@ constexpr Index kRows = 256;
 constexpr double kBudget = 1638.0;  // a fifth of the tokens
 constexpr int kRounds = 5;
 // Beside a floor of fewer seconds than this a ratio says nothing of the method.
-constexpr double kLeastFloor = 1e-4;
+constexpr double kMinFloor = 1e-4;
 
 const MethodFloor* find(const std::vector<MethodFloor>& floors, const std::string& id) {
   const auto found = std::find_if(floors.begin(), floors.end(),
@@ -36,7 +36,7 @@ std::string milliseconds(double seconds) {
 }
 
 std::string ratio(double seconds, double floor) {
-  return floor < kLeastFloor ? "" : fmt::format("{:.1f}", seconds / floor);
+  return floor < kMinFloor ? "" : fmt::format("{:.1f}", seconds / floor);
 }
 
 void print_row(const MethodRows& on, const MethodSizes& sizes,

@@ -24,7 +24,7 @@ struct MadeCell {
   Json memory_fraction = 0.25;
   double exact_bytes = 1000.0;
   Json zero = nullptr;        // the same metrics of the answer 0; null: no trivial answers
-  Json mean_value = nullptr;  // of the mean of the visible values
+  Json mean_value = nullptr;  // metrics of the mean of the visible values
 
   Json json() const {
     Json cell;

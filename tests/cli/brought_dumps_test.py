@@ -83,15 +83,15 @@ class Rounding(Brought):
             for tokens, d, spread in ((64, 16, 1), (64, 2, 1), (8, 4, 1), (1024, 64, 1),
                                       (1024, 64, 0.1), (256, 16, 6)):
                 with self.subTest(dtype=dtype, tokens=tokens, d=d, spread=spread):
-                    def told(factor, case=(dtype, tokens, d, spread)):
+                    def validation(factor, case=(dtype, tokens, d, spread)):
                         dtype, tokens, d, spread = case
                         return self.validated(self.stored(
                             dtype, tokens, d, factor * d**-0.5, min(32, tokens), spread))
-                    done = told(1)
+                    done = validation(1)
                     self.assertEqual(done.returncode, DONE, done.stderr)
                     self.assertIn(f"rounding of {dtype}", done.stderr)
                     for factor in (0.95, 1.05, 1.1):
-                        done = told(factor)
+                        done = validation(factor)
                         self.assertEqual(done.returncode, VIOLATION, (factor, done.stdout))
                         self.assertIn("the scale is not that of out", done.stderr)
 
@@ -194,7 +194,7 @@ class SharedCaches(Brought):
 
 
 class Notes(Brought):
-    def told(self, q, k, v):
+    def notes(self, q, k, v):
         out = attention(q, k, v, 0.25)
         path = self.dump("d.h5", self.one(q, k, v, out=out), prompt=48)
         return [kvbench(*command).stderr for command in (
@@ -203,17 +203,17 @@ class Notes(Brought):
 
     def test_equal_heads_and_tokens_of_zeros(self):
         q, k, v = tensors(heads=8)
-        for said in self.told(q, np.repeat(k, 4, 0), np.repeat(v, 4, 0)):
+        for said in self.notes(q, np.repeat(k, 4, 0), np.repeat(v, 4, 0)):
             self.assertIn("8 KV heads are copies of 2: memory is 4 times", said)
         k[:, 50:], v[:, 50:] = 0, 0
-        for said in self.told(q, k, v):
+        for said in self.notes(q, k, v):
             self.assertIn("last 14 of 64 tokens are zero", said)
 
     def test_a_head_with_other_values_is_another_one(self):
         q, k, v = tensors()
         k[1] = k[0]
         k[0, 50:] = 0
-        for said in self.told(q, k, v):
+        for said in self.notes(q, k, v):
             self.assertNotIn("note", said)
 
 

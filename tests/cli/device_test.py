@@ -30,12 +30,12 @@ class Device(Folder):
     def test_auto_falls_back_to_the_cpu_and_says_why(self):
         results = self.results_on("--device", "auto")
         self.assertEqual({cell["key"]["device"] for cell in results["cells"]}, {"cpu"})
-        told = results["provenance"][0]
-        self.assertEqual(told["device"]["asked"], "auto")
-        self.assertEqual(told["device"]["used"], "cpu")
-        self.assertTrue(told["device"]["reason"])
-        self.assertIsNone(told["gpu"])
-        self.assertIsNone(told["cuda"])
+        provenance = results["provenance"][0]
+        self.assertEqual(provenance["device"]["asked"], "auto")
+        self.assertEqual(provenance["device"]["used"], "cpu")
+        self.assertTrue(provenance["device"]["reason"])
+        self.assertIsNone(provenance["gpu"])
+        self.assertIsNone(provenance["cuda"])
 
     def test_cpu_was_asked_for_and_needs_no_reason(self):
         results = self.results_on("--device", "cpu")

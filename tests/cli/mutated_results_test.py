@@ -69,11 +69,11 @@ class MutatedResults(unittest.TestCase):
 
     def check_end(self, number, what, command, name):
         done = self.kvbench(*command)
-        told = f"seed {number}: {what}: {command[0]}: {done.returncode} {done.stderr[-300:]}"
-        self.assertIn(done.returncode, (0, 2, 3, 4, 5), told)
-        self.assertNotIn(b"internal error", done.stderr, told)
+        message = f"seed {number}: {what}: {command[0]}: {done.returncode} {done.stderr[-300:]}"
+        self.assertIn(done.returncode, (0, 2, 3, 4, 5), message)
+        self.assertNotIn(b"internal error", done.stderr, message)
         if done.returncode == 2:
-            self.assertIn(name, done.stderr, told)
+            self.assertIn(name, done.stderr, message)
 
     def test_merge_of_a_damaged_journal_has_a_documented_end(self):
         part = self.folder / "part"

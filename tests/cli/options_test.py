@@ -156,10 +156,10 @@ class Memory(Folder):
         known = {cell["id"]: cell.get("memory_fraction") for cell in plan["cell_list"]}
         results = self.run_sweep(algorithms=algorithms, replay={"prompt_tokens": 48},
                                  storage=storage)
-        told = [cell for cell in results["cells"] if known[cell["id"]] is not None]
-        self.assertEqual({cell["label"].split(" ")[0] for cell in told},
+        known_cells = [cell for cell in results["cells"] if known[cell["id"]] is not None]
+        self.assertEqual({cell["label"].split(" ")[0] for cell in known_cells},
                          {"exact", "balancekv_prefill", "uniform", "h2o"})
-        for cell in told:
+        for cell in known_cells:
             self.assertEqual(cell["memory"]["fraction"], known[cell["id"]], cell["label"])
 
     def test_methods_without_such_a_parameter_say_what_to_change(self):

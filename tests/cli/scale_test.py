@@ -8,7 +8,7 @@ import unittest
 
 from program import DONE, PROGRAM, Folder
 
-MOST = 8.0
+MAX_RATIO = 8.0
 
 
 class Scale(Folder):
@@ -28,7 +28,7 @@ class Scale(Folder):
         a, b = self.seconds(*small), self.seconds(*large)
         said = f"{a:.2f} s, four times as much {b:.2f} s"
         print(f"{self.id().rsplit('.', 1)[-1]}: {said}")
-        self.assertLess(b, MOST * a, said)
+        self.assertLess(b, MAX_RATIO * a, said)
 
     def entries(self, count):
         return self.sweep([{"algorithm": "window", "params": {"budget": i + 1}, "label": f"w{i}"}

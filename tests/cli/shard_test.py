@@ -94,13 +94,13 @@ class Shards(Folder):
 
     def test_the_environment_names_the_part_that_no_option_does(self):
         config = self.many()
-        told = [kvbench("plan", "--config", config, "--json", *options, cwd=self.folder,
+        plans = [kvbench("plan", "--config", config, "--json", *options, cwd=self.folder,
                         env={**os.environ, **env}).stdout
                 for options, env in ((["--shard", "2/2"], {}), ([], {"KVBENCH_SHARD": "2/2"}),
                                      (["--shard", "2/2"], {"KVBENCH_SHARD": "1/2"}),
                                      ([], {"KVBENCH_SHARD": "1/2"}))]
         given, named, over, other = (
-            [cell["id"] for cell in json.loads(each)["cell_list"]] for each in told)
+            [cell["id"] for cell in json.loads(each)["cell_list"]] for each in plans)
         self.assertEqual(given, named)
         self.assertEqual(given, over)
         self.assertNotEqual(given, other)

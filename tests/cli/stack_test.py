@@ -5,7 +5,7 @@ import unittest
 
 from program import DONE, Folder, deterministic, kvbench
 
-LEAST = 128  # KiB
+MIN_STACK = 128  # KiB
 
 METHODS = [{"algorithm": name, "params": {"budget": 24}}
            for name in ("window", "h2o", "snapkv", "compactor", "curdkv", "capkv", "attention_matching",
@@ -31,12 +31,12 @@ class Stack(Folder):
                         ["plan", "--config", config], ["inspect", dump], ["validate", dump],
                         ["verify", self.folder / "few/results.json"], ["list", "algorithms"]):
             with self.subTest(command[0]):
-                done = kvbench(*command, preexec_fn=limited(LEAST))
+                done = kvbench(*command, preexec_fn=limited(MIN_STACK))
                 self.assertEqual(done.returncode, DONE, done.stderr)
         self.assertEqual(deterministic(self.results("few")), expected)
 
     def test_less_is_refused_with_a_remedy(self):
-        for kibibytes in (LEAST - 8, 64):
+        for kibibytes in (MIN_STACK - 8, 64):
             done = kvbench("list", "algorithms", preexec_fn=limited(kibibytes))
             self.assert_refused(done, f"limited to {kibibytes} KiB", "ulimit -s 8192")
         self.assertEqual(kvbench("list", "algorithms", preexec_fn=limited(8192)).returncode, DONE)

@@ -46,7 +46,7 @@ void check_point(const Stream& stream, Index prompt, const Subject& subject, con
     const std::vector<Index> kept = kept_tokens(sketch);
     const Index lo = stream.shape.first_visible(row);
     for (const Index token : kept) {
-      CHECK(token >= lo);  // what left the sliding window is gone
+      CHECK(token >= lo);  // tokens that left the sliding window are gone
       CHECK(token <= row);
     }
     if (subject.algorithm->never_evicts(params)) continue;

@@ -91,7 +91,7 @@ TEST_CASE("tokens, peaks, numbers and bytes equal a recount of what is held at e
           Index tokens_peak = 0;
           Index peak_bytes = 0;
           Index bytes = 0;
-          Index all_peak = 0;  // of the tokens that a row sees, and what is looked up besides
+          Index all_peak = 0;  // tokens that a row sees, and rows looked up besides
           Index answered = prompt;
           for (const Sketch& sketch :
                sketches(owned->stream, prompt, *subject.algorithm, params, 4)) {

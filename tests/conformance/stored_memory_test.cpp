@@ -57,7 +57,7 @@ const std::set<std::string> kMethods = {"snapkv", "knorm",         "uniform", "t
                                         "h2o",    "streaming_llm", "window"};
 
 // The first point whose budget can be asked for as memory.
-std::optional<Params> asking(const Subject& subject) {
+std::optional<Params> with_fraction(const Subject& subject) {
   for (const Point& point : subject.row->points) {
     Params params = params_for(*subject.algorithm, point.given);
     const Value* budget = params.find("budget");
@@ -107,7 +107,7 @@ TEST_CASE("a budget solved for the memory of a storage is the largest that a rep
     CAPTURE(each.prompt);
     for (const Subject& subject : subjects()) {
       if (kMethods.count(subject.row->id) == 0) continue;
-      std::optional<Params> asked = asking(subject);
+      std::optional<Params> asked = with_fraction(subject);
       REQUIRE(asked);
       CAPTURE(subject.row->id);
       std::map<Index, double> fractions;  // by budget

@@ -86,7 +86,7 @@ TEST_CASE("what is being written has a name of its own, and killed programs' are
   const std::string name = temporary_name(path);
   CHECK(name != temporary_name(path));
   CHECK(finished_name(name) == path);
-  CHECK(finished_name("a.json.tmp") == "a.json");  // of earlier versions
+  CHECK(finished_name("a.json.tmp") == "a.json");  // a name of earlier versions
   CHECK(finished_name("a.json").empty());
   CHECK(finished_name("a.0123456g.tmp") == "a.0123456g");
   CHECK(finished_name(".01234567.tmp") == ".01234567");

@@ -29,7 +29,7 @@ std::vector<Real> householder_q(const std::vector<double>& a, std::size_t d) {
     Real size = 0;
     for (const Real x : v) size += x * x;
     for (std::size_t c = 0; c < d; ++c) {
-      Real with_r = 0;  // of a column of R, and of a row of Q
+      Real with_r = 0;  // products with a column of R and a row of Q
       Real with_q = 0;
       for (std::size_t i = 0; i < d; ++i) {
         with_r += v[i] * r[i * d + c];

@@ -194,7 +194,7 @@ TEST_CASE("chunks larger than the tensor can become are refused before they are 
   const auto bytes_of = [](const auto& sizes) {
     return std::string_view(reinterpret_cast<const char*>(sizes.data()), sizeof sizes);
   };
-  REQUIRE(replace_bytes(path, bytes_of(sound), bytes_of(damaged)) == 2);  // of two layers
+  REQUIRE(replace_bytes(path, bytes_of(sound), bytes_of(damaged)) == 2);  // two layers have it
   CHECK(says(errors_of([&] { Dump dump(path); }),
              {path + ": " + kLayer + "/v", "has chunks [1, 5, 1900546]",
               "larger than its shape [2, 12, 6] can become", "damaged"}));

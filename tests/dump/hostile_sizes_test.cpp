@@ -200,7 +200,7 @@ TEST_CASE("tensors that come to more than a hundred times their file are refused
           H5Dwrite(dataset.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros.data()));
     }
   });
-  const auto copy_layer = [&](int first, int last) {  // of 5 MiB in 10 KiB
+  const auto copy_layer = [&](int first, int last) {  // 5 MiB in 10 KiB each
     edit(path, [&](hid_t f) {
       for (int layer = first; layer < last; ++layer) {
         const std::string name = "/sequences/text/layers/" + std::to_string(layer);
@@ -302,10 +302,12 @@ TEST_CASE("memory for what is read beside the streams is held against the limits
   CHECK(refusal("/wo", {4, 6, 1 << 20}, {1, 1, 1 << 16}, limit).empty());
   const auto chunk = refusal("/wo", {4, 6, 1 << 22}, {1, 6, 1 << 22}, limit);  // 96 MiB
   CHECK(says(chunk, {path, kLayer + "/wo: ", "decoding its chunks", "h5repack"}));
-  constexpr hsize_t kMost = std::numeric_limits<std::int32_t>::max();
-  if (usable_memory() < 6 * kMost * sizeof(double)) {  // 96 GiB, of one head
+  constexpr hsize_t kMaxDimension = std::numeric_limits<std::int32_t>::max();
+  if (usable_memory() < 6 * kMaxDimension * sizeof(double)) {  // 96 GiB, of one head
     write_small_dump(path);
-    edit(path, [](hid_t f) { replace_dataset(f, kLayer + "/wo", {4, 6, kMost}, H5T_IEEE_F32LE); });
+    edit(path, [](hid_t f) {
+      replace_dataset(f, kLayer + "/wo", {4, 6, kMaxDimension}, H5T_IEEE_F32LE);
+    });
     const auto head = refusal_of(path);
     CHECK(says(head, {path, kLayer + "/wo: ", "one head of it", "GiB"}));
   }

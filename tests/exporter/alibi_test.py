@@ -30,8 +30,8 @@ class Biased(Folder):
         model = AutoModelForCausalLM.from_pretrained(self.model(name), attn_implementation="eager")
         ids = torch.from_numpy(np.load(self.made / "text.npy"))[None]
         with torch.no_grad():
-            told = model(ids, output_attentions=True, labels=ids)
-        return [each[0].numpy() for each in told.attentions], float(told.loss.exp())
+            output = model(ids, output_attentions=True, labels=ids)
+        return [each[0].numpy() for each in output.attentions], float(output.loss.exp())
 
     def test_slopes_and_logits_are_the_models(self):
         for name in ("bloom", "mpt"):

@@ -64,10 +64,10 @@ class Attached(Folder):
     def check(self, name: str, sweep: dict, *options: object, **more: object) -> kb.Results:
         dump = self.exported(self.model(name), "--chunk", 0, *options)
         with h5py.File(dump) as file:
-            told = file["sequences/text"].attrs["description"]
+            description = file["sequences/text"].attrs["description"]
         model = self.load(name)
         before = model.config._attn_implementation
-        with kb.attach(model, sweep, out=self.folder / "live", **self.options(description=told, **more)) as live:
+        with kb.attach(model, sweep, out=self.folder / "live", **self.options(description=description, **more)) as live:
             model(input_ids=self.ids())
         self.assertEqual(model.config._attn_implementation, before)
         self.assert_same(live.results, self.from_dump(dump, sweep))

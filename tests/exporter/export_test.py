@@ -26,9 +26,9 @@ class Pieces(Folder):
                 pieces = self.exported(self.model(name), "--chunk", chunk,
                                        out=f"{name}-{chunk}.h5")
                 self.assert_valid(pieces)
-                told, tensors, rope = layer(whole, 1)
+                attributes, tensors, rope = layer(whole, 1)
                 again, others, other_rope = layer(pieces, 1)
-                self.assertEqual(told, again)
+                self.assertEqual(attributes, again)
                 self.assertEqual(str(rope), str(other_rope))
                 for each, tensor in tensors.items():
                     np.testing.assert_allclose(others[each], tensor, rtol=1e-3, atol=1e-4)
@@ -71,7 +71,7 @@ class Norms(Folder):
             heads, dv = norms.shape[0], v.shape[2]
             self.assertEqual(norms.shape, (heads, TOKENS, 1))
             for g in range(heads):
-                of_head = weight[:, g * dv:(g + 1) * dv]  # what head g adds to the residual stream
+                of_head = weight[:, g * dv:(g + 1) * dv]  # head g's part of the residual stream
                 for j in (0, 17, TOKENS - 1):
                     expected = np.abs(of_head @ v[g // (heads // v.shape[0]), j]).sum()
                     np.testing.assert_allclose(norms[g, j, 0], expected, rtol=1e-5)

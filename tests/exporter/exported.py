@@ -112,8 +112,8 @@ def layer(dump: Path, number: int, sequence: str = "text") -> tuple[dict, dict, 
     with h5py.File(dump) as file:
         group = file[f"sequences/{sequence}/layers/{number}"]
         rope = group.get("rope", file.get("rope"))
-        told = None if rope is None else {**rope.attrs, "inv_freq": rope["inv_freq"][:],
+        rotation = None if rope is None else {**rope.attrs, "inv_freq": rope["inv_freq"][:],
                                           "own": "rope" in group}
         tensors = {name: group[name][:] for name in ("q", "k", "v", "out", "sinks")
                    if name in group}
-        return dict(group.attrs), tensors, told
+        return dict(group.attrs), tensors, rotation

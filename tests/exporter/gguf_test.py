@@ -59,8 +59,8 @@ class Gguf(Folder):
         write_gguf(AutoModelForCausalLM.from_pretrained(path), file)
         dump = self.exported(file, "--compute-dtype", "float32", out="file.h5")
         self.assert_valid(dump)
-        with h5py.File(dump) as told:
-            self.assertEqual(told.attrs["model"], "tiny.gguf")
+        with h5py.File(dump) as file:
+            self.assertEqual(file.attrs["model"], "tiny.gguf")
         for name, tensor in layer(self.exported(path), 1)[1].items():
             np.testing.assert_allclose(layer(dump, 1)[1][name], tensor, rtol=1e-4, atol=1e-4)
 
@@ -78,9 +78,9 @@ class ShippedDump(Folder):
         # float32 sums in another order turn some float16 roundings by a step, and every layer
         # hands them on: far apart from a wrong rotation, scale or order of heads.
         for number, most in ((0, 1e-4), (1, 2e-4), (15, 4e-3)):
-            told, tensors, rope = layer(shipped, number, "constitution")
+            attributes, tensors, rope = layer(shipped, number, "constitution")
             again, others, other_rope = layer(dump, number, "constitution")
-            self.assertEqual((told, str(rope)), (again, str(other_rope)))
+            self.assertEqual((attributes, str(rope)), (again, str(other_rope)))
             for name in ("q", "k", "v"):
                 ours, theirs = (t[name].astype(np.float64) for t in (others, tensors))
                 self.assertLess(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs), most)

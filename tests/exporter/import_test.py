@@ -66,8 +66,8 @@ class Import(Folder):
             "--layer", 3, "--prompt-tokens", 30))
         self.assert_valid(dump)
         self.assert_runs(dump, ROPE_SWEEP)
-        told, stored, rope = layer(dump, 3, "0")
-        self.assertEqual((told["scale"], told["sliding_window"], told["logit_softcap"]),
+        attributes, stored, rope = layer(dump, 3, "0")
+        self.assertEqual((attributes["scale"], attributes["sliding_window"], attributes["logit_softcap"]),
                          (SCALE, 0, 0.0))
         np.testing.assert_allclose(rope["inv_freq"], [1.0, 0.1])
         for name, tensor in given.items():

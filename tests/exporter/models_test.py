@@ -28,16 +28,16 @@ class Architectures(Folder):
         self.assert_valid(dump)
         self.assert_runs(dump, ROPE_SWEEP if rope else PLAIN_SWEEP)
         for number in range(layers):
-            told, tensors, _ = layer(dump, number)
-            self.assertAlmostEqual(told["scale"], expected.get("scale", [d ** -0.5] * 9)[number])
-            self.assertEqual(told["sliding_window"], expected.get("window", [0] * 9)[number])
-            self.assertEqual(told["logit_softcap"], expected.get("softcap", [0.0] * 9)[number])
+            attributes, tensors, _ = layer(dump, number)
+            self.assertAlmostEqual(attributes["scale"], expected.get("scale", [d ** -0.5] * 9)[number])
+            self.assertEqual(attributes["sliding_window"], expected.get("window", [0] * 9)[number])
+            self.assertEqual(attributes["logit_softcap"], expected.get("softcap", [0.0] * 9)[number])
             shapes = {each: tensor.shape for each, tensor in tensors.items()}
             self.assertEqual(shapes, {"q": (heads[0], TOKENS, d), "k": (heads[1], TOKENS, d),
                                       "v": (heads[1], TOKENS, dv or d),
                                       "out": (heads[0], TOKENS, dv or d)})
             # Attention that is far from a plain mean: faults would show.
-            spread = tensors["q"][0] @ tensors["k"][0].T * told["scale"]
+            spread = tensors["q"][0] @ tensors["k"][0].T * attributes["scale"]
             self.assertGreater(float(spread.std()), 0.3)
         self.dump = dump
 
@@ -137,8 +137,8 @@ class SecondFormat(Folder):
         for options in ((), ("--chunk", 10)):
             dump = self.second("gpt_oss", *options)
             for number, window in ((0, 24), (1, 0)):
-                told, tensors, _ = layer(dump, number)
-                self.assertEqual(told["sliding_window"], window)
+                attributes, tensors, _ = layer(dump, number)
+                self.assertEqual(attributes["sliding_window"], window)
                 sinks = model.model.layers[number].self_attn.sinks.detach().numpy()
                 np.testing.assert_array_equal(tensors["sinks"], sinks)
                 self.assertGreater(np.abs(sinks).max(), 0.1)
@@ -168,8 +168,8 @@ class SecondFormat(Folder):
             for options in ((), ("--chunk", 10), ("--round", "--dtype", "float16")):
                 dump = self.second(name, *options)
                 for number in (0, 1):
-                    told, tensors, _ = layer(dump, number)
-                    self.assertEqual(told["value_in_key"], 8)
+                    attributes, tensors, _ = layer(dump, number)
+                    self.assertEqual(attributes["value_in_key"], 8)
                     shapes = {each: tensor.shape for each, tensor in tensors.items()}
                     self.assertEqual(shapes, {"q": (4, TOKENS, 12), "k": (1, TOKENS, 12),
                                               "out": (4, TOKENS, 8)})

@@ -29,20 +29,20 @@ PLACES = {
 }
 
 
-def heard(model: torch.nn.Module, place, ids: torch.Tensor) -> dict[int, tuple]:
+def captured_layers(model: torch.nn.Module, place, ids: torch.Tensor) -> dict[int, tuple]:
     """Per layer: what the attention module gives, and the stream that its block is given."""
     found: dict[int, list] = {0: [None, None], 1: [None, None]}
-    for number, told in found.items():
+    for number, captured in found.items():
         module, block = place(model, number)
         module.register_forward_hook(
-            lambda _, __, out, told=told: told.__setitem__(0, out[0] if isinstance(out, tuple) else out))
+            lambda _, __, out, captured=captured: captured.__setitem__(0, out[0] if isinstance(out, tuple) else out))
         block.register_forward_pre_hook(
-            lambda _, given, named, told=told: told.__setitem__(
+            lambda _, given, named, captured=captured: captured.__setitem__(
                 1, given[0] if given else named["hidden_states"]), with_kwargs=True)
     with torch.no_grad():
         model(ids[None])
-    return {number: (told[0][0].double().numpy(), told[1][0].double().numpy())
-            for number, told in found.items()}
+    return {number: (captured[0][0].double().numpy(), captured[1][0].double().numpy())
+            for number, captured in found.items()}
 
 
 class Outputs(Folder):
@@ -51,12 +51,12 @@ class Outputs(Folder):
         for name, place in PLACES.items():
             path = self.model(name)
             model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager").eval()
-            told = heard(model, place, ids)
+            captured = captured_layers(model, place, ids)
             for options in ((), ("--chunk", 10, "--queries", "last:20", "--out-rows", 8)):
                 with self.subTest(name, options=options):
                     dump = self.exported(path, "--wo", *options, "--fresh", out=f"{name}.h5")
                     self.assert_valid(dump)
-                    for number, (output, stream) in told.items():
+                    for number, (output, stream) in captured.items():
                         with h5py.File(dump) as file:
                             group = file[f"sequences/text/layers/{number}"]
                             wo, out, norms = (group[each][:].astype(float)
@@ -106,10 +106,10 @@ class Outputs(Folder):
                             "layer 0 (BertSelfAttention)", "no output projection", "leave --wo out")
 
     def test_evidence_and_projections_make_records_of_layers(self):
-        told = self.folder / "needle.json"
-        told.write_text(json.dumps({"evidence": [[20, 24]], "rows": [61, 62], "prompt_tokens": 56,
+        needle = self.folder / "needle.json"
+        needle.write_text(json.dumps({"evidence": [[20, 24]], "rows": [61, 62], "prompt_tokens": 56,
                                     "tokens": TOKENS}))
-        dump = self.exported(self.model("llama"), "--wo", "--evidence", told)
+        dump = self.exported(self.model("llama"), "--wo", "--evidence", needle)
         with h5py.File(dump) as file:
             sequence = file["sequences/text"]
             np.testing.assert_array_equal(sequence["evidence"][:], [[20, 24]])
@@ -127,12 +127,12 @@ class Outputs(Folder):
             self.assertEqual(record["evidence"]["lost"], [20, 21, 22, 23, 24])
 
     def test_evidence_of_other_tokens_is_refused(self):
-        told = self.folder / "needle.json"
-        told.write_text(json.dumps({"evidence": [[2, 3]], "rows": [8], "prompt_tokens": 5, "tokens": 9}))
-        self.assert_refused(self.export(self.model("llama"), "--evidence", told),
+        needle = self.folder / "needle.json"
+        needle.write_text(json.dumps({"evidence": [[2, 3]], "rows": [8], "prompt_tokens": 5, "tokens": 9}))
+        self.assert_refused(self.export(self.model("llama"), "--evidence", needle),
                             "of one sequence of 9 tokens", f"gives {TOKENS}")
-        told.write_text("{}")
-        self.assert_refused(self.export(self.model("llama"), "--evidence", told),
+        needle.write_text("{}")
+        self.assert_refused(self.export(self.model("llama"), "--evidence", needle),
                             "is not what `make_needle.py make` wrote")
         text = self.folder / "text.txt"
         text.write_text("a b c d e f")

@@ -44,12 +44,12 @@ class Readme(unittest.TestCase):
         rows = re.findall(r"^\| ([\w .-]+) \| (\d+) \| (\d+) / (\d+) \| (\d+) \| (.*) \|$", README,
                           re.MULTILINE)
         self.assertGreater(len(rows), 5)
-        for _, layers, query_heads, kv_heads, d, told in rows:
+        for _, layers, query_heads, kv_heads, d, printed in rows:
             def size(layers: int, tokens: int, queries: int, heads=(query_heads, kv_heads), d=d):
                 return layers * 2 * int(d) * (int(heads[0]) * queries + 2 * int(heads[1]) * tokens)
             sizes = (size(1, 8192, 8192), size(int(layers), 8192, 8192),
                      size(int(layers), 32768, 256))
-            for text, wanted in zip(told.split(" | "), sizes, strict=True):
+            for text, wanted in zip(printed.split(" | "), sizes, strict=True):
                 number, unit = text.split()
                 self.assertAlmostEqual(float(number) * {"MiB": 2**20, "GiB": 2**30}[unit] / wanted,
                                        1.0, delta=0.006)
@@ -72,12 +72,12 @@ class Readme(unittest.TestCase):
         text = (SOURCE / "data/KVPRESS.md").read_text(encoding="utf-8")
         rows = re.findall(r"^\| (0\.\d+) \| ([\d,]+) \| (\S+) \| ([\d,]+) \| (\S+) \|$", text, re.MULTILINE)
         self.assertEqual(len(rows), 4)
-        for ratio, *told in rows:
+        for ratio, *printed in rows:
             wanted = []
             for prompt, n in ((1792, 2048), (32512, 32768)):
                 kept = int(prompt * (1 - float(ratio)))
                 wanted += [kept, (kept + n - prompt) / n]
-            for text_of, number in zip(told, wanted, strict=True):
+            for text_of, number in zip(printed, wanted, strict=True):
                 self.assertAlmostEqual(float(text_of.replace(",", "")), number, delta=0.0006)
 
 

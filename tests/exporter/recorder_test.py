@@ -57,7 +57,7 @@ class Layers(Recorded):
             with self.recorder(name, sweep=sweep, save=self.folder / f"{name}.h5") as recorder:
                 recorder.sequence("text", prompt_tokens=48, token_ids=range(TOKENS), description="random")
                 first = 0
-                for rows in pieces:  # of all layers, as a model reads them
+                for rows in pieces:  # all layers by turns, as a model reads them
                     for layer in range(2):
                         some = {each: array[:, first:first + rows] for each, array in arrays(layer).items()}
                         recorder.layer("text", layer, **some, scale=SCALE, tokens=TOKENS)

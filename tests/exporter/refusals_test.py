@@ -130,9 +130,9 @@ class Masks(unittest.TestCase):
         return mask_of(mask.expand(1, heads, *seen.shape), *seen.shape, chunk)
 
     def window(self, seen: torch.Tensor, heads: int = 1) -> int:
-        told = self.mask(seen, heads)
-        self.assertEqual((told.chunk, told.causal), (0, True))
-        return told.window
+        mask_terms = self.mask(seen, heads)
+        self.assertEqual((mask_terms.chunk, mask_terms.causal), (0, True))
+        return mask_terms.window
 
     def setUp(self):
         self.row, self.token = torch.arange(4, 12)[:, None], torch.arange(12)[None, :]
@@ -167,7 +167,7 @@ class Masks(unittest.TestCase):
     def test_a_mask_that_hides_nothing(self):
         self.assertEqual(mask_of(None, 8, 12), Mask(causal=False))
         self.assertEqual(self.mask(self.causal | (self.token >= 0)), Mask(causal=False))
-        self.assertEqual(mask_of(None, 1, 12), Mask())  # of one row, the last
+        self.assertEqual(mask_of(None, 1, 12), Mask())  # one row, the last
 
     def test_biases_are_named(self):
         mask = torch.where(self.causal, 0.0, self.HIDDEN)

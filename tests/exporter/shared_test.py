@@ -14,7 +14,7 @@ import tiny_models
 from format.dump_file import differences
 from exported import PLAIN_SWEEP, Folder
 
-OWNERS = {3: 1, 4: 2}  # of the tiny Gemma 3n, by its configuration
+OWNERS = {3: 1, 4: 2}  # layers of the tiny Gemma 3n, by its configuration
 
 
 class Shared(Folder):

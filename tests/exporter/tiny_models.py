@@ -99,7 +99,7 @@ def make(name: str, folder: Path, **changes: object) -> Path:
     config = AutoConfig.for_model(values.pop("model_type", name), **values)
     torch.manual_seed(7)
     model = AutoModelForCausalLM.from_config(config).to(torch.float32)
-    with torch.no_grad():  # what starts at 0 or 1 (biases, norms) would hide faults
+    with torch.no_grad():  # parameters of 0 or 1 (biases, norms) would hide faults
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(0.2 * torch.randn_like(parameter))

@@ -104,10 +104,10 @@ class FactsPerLayer(Layouts):
                          proved(arrays(seed=1), scale=0.125, softcap=2.0))
         options = ("--sliding-window", "0=5,1=0", "--logit-softcap", "0,1=2")
         with self.dump(given, *options, scale="0-0=0.5,1=0.125") as file:
-            told = [dict(layer.attrs) for layer in file["sequences/0/layers"].values()]
-        self.assertEqual([each["scale"] for each in told], [0.5, 0.125])
-        self.assertEqual([each["sliding_window"] for each in told], [5, 0])
-        self.assertEqual([each["logit_softcap"] for each in told], [0.0, 2.0])
+            attributes = [dict(layer.attrs) for layer in file["sequences/0/layers"].values()]
+        self.assertEqual([each["scale"] for each in attributes], [0.5, 0.125])
+        self.assertEqual([each["sliding_window"] for each in attributes], [5, 0])
+        self.assertEqual([each["logit_softcap"] for each in attributes], [0.0, 2.0])
         self.assertIn("differs", self.refusal(given, *options, scale="0=0.125,1=0.5"))
         self.assertIn("nothing is said of layer 1", self.refusal(given, scale="0=0.5"))
 

@@ -115,39 +115,5 @@ class Launchers(Folder):
         self.assert_equals_one_run()
 
 
-class Manifests(unittest.TestCase):
-    def test_kubernetes(self):
-        try:
-            import yaml
-        except ImportError:
-            self.skipTest("python3-yaml is not installed")
-        job = yaml.safe_load((LAUNCHERS / "kubernetes.yaml").read_text())
-        self.assertEqual((job["apiVersion"], job["kind"]), ("batch/v1", "Job"))
-        spec = job["spec"]
-        self.assertEqual(spec["completionMode"], "Indexed")
-        container, = spec["template"]["spec"]["containers"]
-        shell, = container["args"]
-        self.assertIn(f"KVBENCH_SHARD=$i/{spec['completions']} ", shell)
-        mounts = {mount["name"] for mount in container["volumeMounts"]}
-        self.assertEqual(mounts, {volume["name"] for volume in spec["template"]["spec"]["volumes"]})
-        said = subprocess.run(["bash", "-c", shell.replace("kvbench run", "env; echo")], text=True, check=True,
-                              capture_output=True, env={**os.environ, "JOB_COMPLETION_INDEX": "15"})
-        self.assertIn("KVBENCH_SHARD=16/16", said.stdout)
-        self.assertIn("--out /data/mine/shards/16", said.stdout)
-
-    def test_aws_batch(self):
-        job = json.loads((LAUNCHERS / "aws-batch.json").read_text())
-        self.assertEqual(job["type"], "container")
-        container = job["containerProperties"]
-        self.assertEqual({each["type"] for each in container["resourceRequirements"]}, {"VCPU", "MEMORY"})
-        self.assertTrue(all(isinstance(each["value"], str) for each in container["resourceRequirements"]))
-        self.assertEqual({mount["sourceVolume"] for mount in container["mountPoints"]},
-                         {volume["name"] for volume in container["volumes"]})
-        shell = container["command"][-1].replace("kvbench run", "env; echo")
-        said = subprocess.run(["bash", "-c", shell], text=True, capture_output=True, check=True,
-                              env={**os.environ, "AWS_BATCH_JOB_ARRAY_INDEX": "0", "AWS_BATCH_JOB_ARRAY_SIZE": "16"})
-        self.assertIn("KVBENCH_SHARD=1/16", said.stdout)
-
-
 if __name__ == "__main__":
     unittest.main()

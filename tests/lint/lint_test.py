@@ -161,7 +161,7 @@ class Sentences(unittest.TestCase):
         self.assertEqual(found, ["opening", "but for"])
 
     def test_comments_and_wide_lines_are_read(self) -> None:
-        cpp = "// Of a row.\n// The rest.\nint x;  // what follows, but for one\nint y;\n// Fine.\n"
+        cpp = "// Of a row.\n// The rest.\nint x;  // one, but for two\nint y;\n// Fine.\n"
         self.assertEqual(
             [kind for each in prose.comments(cpp, ".cpp") for kind in prose.kinds(each)],
             ["opening", "but for"],
@@ -171,9 +171,15 @@ class Sentences(unittest.TestCase):
             sorted(kind for each in prose.comments(python, ".py") for kind in prose.kinds(each)),
             ["opening", "replaced word"],
         )
-        for suffix, mark in ((".txt", "#"), (".supp", "#"), (".js", "//")):
+        marks = {"txt": "#", "supp": "#", "js": "//", "yml": "#", "yaml": "#"}
+        for suffix, mark in (*((f".{name}", mark) for name, mark in marks.items()), ("", "#")):
             (line,) = prose.comments(f"{mark} What it is.\n", suffix)
             self.assertEqual(prose.kinds(line), ["opening"])
+        after_code = "int x;  // of two rows\nint y;  // what is left\nint z;  // a row\n"
+        after_list = "// A method.\n//   paper's a -> b,\n//   c -> d\n// Of a row, e is one.\n"
+        for source, wanted in ((after_code, ["opening"] * 2), (after_list, ["opening"])):
+            found = prose.comments(source, ".cpp")
+            self.assertEqual([kind for each in found for kind in prose.kinds(each)], wanted)
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "a.md"
             page.write_text(

@@ -21,7 +21,7 @@ REPLACED = r"\b(asking rows?|as (it|they) came)\b"
 REPLACED_ON_PAGES = r"\bbeside\b"
 # Marks of comments, by suffix.
 MARKS = dict.fromkeys(("cpp", "hpp", "cu", "cuh", "js"), "//")
-MARKS |= dict.fromkeys(("py", "pyi", "sh", "txt", "cmake", "supp"), "#")
+MARKS |= dict.fromkeys(("py", "pyi", "sh", "txt", "cmake", "supp", "yml", "yaml", ""), "#")
 # Files that quote what the rules forbid.
 QUOTING = ("tests/lint/prose.py", "tests/lint/lint_test.py", "CONTRIBUTING.md")
 
@@ -56,16 +56,19 @@ def cells(page: str) -> list[str]:
 
 
 def comments(source: str, suffix: str) -> list[str]:
-    """Sentences of a source file's comments and docstrings."""
+    """Sentences of a source file's comments and docstrings, those after code with a capital. The
+    text after the indented lines of a list begins another one."""
     mark = MARKS.get(suffix[1:], "//")
     blocks: list[list[str]] = [[]]
     for line in source.splitlines():
         alone = re.match(rf"\s*{mark}+!? ?(.*)", line)
         after = re.search(rf"\S\s+{mark} (.*)", line)
         if alone:
+            if blocks[-1] and blocks[-1][-1].startswith("  ") and not alone[1].startswith(" "):
+                blocks.append([])
             blocks[-1].append(alone[1])
         else:
-            blocks += [[after[1]], []] if after else [[]]
+            blocks += [[after[1][:1].upper() + after[1][1:]], []] if after else [[]]
     texts = ["\n".join(block) for block in blocks]
     if suffix == ".py":
         texts += re.findall(r'"""(.*?)"""', source, re.DOTALL)
@@ -108,8 +111,8 @@ def found_in(path: Path, name: str) -> list[tuple[str, str, str]]:
 
 
 def everything(root: Path) -> list[tuple[str, str, str]]:
-    patterns = [f"*.{suffix}" for suffix in ("md", *MARKS) if suffix != "txt"]
-    patterns += ["*CMakeLists.txt", "configs/*.json"]
+    patterns = [f"*.{suffix}" for suffix in ("md", *MARKS) if suffix not in ("txt", "")]
+    patterns += ["*CMakeLists.txt", "*Snakefile", "configs/*.json"]
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
         cwd=root,

@@ -22,7 +22,7 @@ class Statistics(unittest.TestCase):
         rows = compared(full, other, torch.tensor([7, 0]))
         np.testing.assert_allclose(rows.kl, [0.5 * math.log(2) - 0.25 * math.log(2), 0.0], atol=1e-15)
         self.assertEqual(rows.same_top.tolist(), [0.0, 1.0])
-        self.assertEqual(rows.shared_top.tolist(), [1.0, 1.0])  # of three tokens all are among five
+        self.assertEqual(rows.shared_top.tolist(), [1.0, 1.0])  # all three tokens are among five
         np.testing.assert_allclose(rows.surprise_full, [math.log(2), math.nan])
         np.testing.assert_allclose(rows.surprise, [2 * math.log(2), math.nan])
 
@@ -56,13 +56,13 @@ class Statistics(unittest.TestCase):
         nan = math.nan
         rows = Rows(np.array([0.0, 0, 0, 4]), np.array([1.0, 1, 1, 0]), np.array([1.0, 1, 1, 0.2]),
                     np.log([2.0, 2, 2, nan]), np.log([4.0, 2, 2, nan]))
-        told = summary(rows)
-        self.assertEqual((told["kl"]["mean"], told["kl"]["median"], told["kl"]["max"]), (1, 0, 4))
-        self.assertAlmostEqual(told["kl"]["p99"], 4 * 0.97)  # between the third and the last of four
-        self.assertEqual(told["same_top1"]["mean"], 0.75)
-        self.assertAlmostEqual(told["same_top5"]["mean"], 0.8)
-        self.assertAlmostEqual(told["perplexity"]["full"], 2.0)
-        self.assertAlmostEqual(told["perplexity"]["ratio"], 2 ** (1 / 3))
+        means = summary(rows)
+        self.assertEqual((means["kl"]["mean"], means["kl"]["median"], means["kl"]["max"]), (1, 0, 4))
+        self.assertAlmostEqual(means["kl"]["p99"], 4 * 0.97)  # between the third and the last of four
+        self.assertEqual(means["same_top1"]["mean"], 0.75)
+        self.assertAlmostEqual(means["same_top5"]["mean"], 0.8)
+        self.assertAlmostEqual(means["perplexity"]["full"], 2.0)
+        self.assertAlmostEqual(means["perplexity"]["ratio"], 2 ** (1 / 3))
 
 
 if __name__ == "__main__":

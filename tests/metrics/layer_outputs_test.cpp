@@ -109,13 +109,13 @@ double number(const LayerErrors& errors, const std::string& path) {
 }
 
 TEST_CASE("every error of a layer equals its definition, whatever the shape") {
-  struct Shape {
+  struct LayerSizes {
     Index kv_heads, group, rows, dv, hidden;
   };
   // 64 rows and 512 columns are a block.
-  for (const Shape& s :
-       {Shape{1, 1, 1, 1, 1}, Shape{2, 3, 5, 4, 7}, Shape{3, 1, 65, 2, 9}, Shape{1, 2, 3, 5, 513},
-        Shape{2, 2, 64, 3, 512}, Shape{1, 9, 2, 1, 1025}}) {
+  for (const LayerSizes& s :
+       {LayerSizes{1, 1, 1, 1, 1}, LayerSizes{2, 3, 5, 4, 7}, LayerSizes{3, 1, 65, 2, 9},
+        LayerSizes{1, 2, 3, 5, 513}, LayerSizes{2, 2, 64, 3, 512}, LayerSizes{1, 9, 2, 1, 1025}}) {
     CAPTURE(s.rows);
     CAPTURE(s.hidden);
     const MadeLayer layer(s.kv_heads, s.group, s.rows, s.dv, s.hidden, 3, 7);

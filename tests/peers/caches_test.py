@@ -23,7 +23,7 @@ SHIPPED = Path(kvpress_caches.__file__).parent / "kvpress"
 # Arguments without which a press keeps all, and those that take no budget.
 SPECS = {"SimLayerKVPress": "SimLayerKVPress(lazy_threshold=0.1)",
          "ThinKPress": "ThinKPress(key_channel_compression_ratio=0.5)"}
-INNER = {"BlockPress": "KeyDiffPress"}  # of the others SnapKVPress
+INNER = {"BlockPress": "KeyDiffPress"}  # the others have SnapKVPress
 
 
 def small_dump(path, change=lambda file: None, tokens=96):
@@ -51,8 +51,8 @@ class Caches(Folder):
 
     def test_shipped_files_have_every_press_that_works_and_what_it_keeps(self):
         make = (SHIPPED / "make.sh").read_text(encoding="utf-8")
-        _, told, _ = called("--list")
-        for line in told.splitlines():
+        _, printed, _ = called("--list")
+        for line in printed.splitlines():
             name, word = line.split()[:2]
             if word.startswith("works"):
                 self.assertIn(name, make)
@@ -66,9 +66,9 @@ class Caches(Folder):
                     self.assertGreaterEqual(len(ours & theirs), 0.98 * len(ours | theirs), (spec, layer, head))
 
     def test_every_press_of_kvpress_is_listed_with_a_reason_where_it_is_refused(self):
-        code, told, _ = called("--list")
+        code, printed, _ = called("--list")
         self.assertEqual(code, 0)
-        lines = dict(line.split(maxsplit=1) for line in told.splitlines())
+        lines = dict(line.split(maxsplit=1) for line in printed.splitlines())
         named = {name for name in kvpress.__all__ if name.endswith("Press")}
         self.assertEqual(set(lines), named - {"BasePress", "ScorerPress"})
         self.assertLessEqual(set(kvpress_presses.REFUSED), set(lines))
@@ -105,11 +105,11 @@ class Caches(Folder):
         cache = self.caches("SnapKVPress(window_size=32)", "--ratio", 0.75, "--prompt-tokens", 1000)
         self.assertEqual(cache.name, "SnapKVPress-window_size=32-ratio=0.75.h5")
         with h5py.File(cache) as file:
-            told = dict(file.attrs)
-            self.assertEqual((told["format"], told["format_version"], told["method"]),
+            attributes = dict(file.attrs)
+            self.assertEqual((attributes["format"], attributes["format_version"], attributes["method"]),
                              ("kvbench-cache", 1, "SnapKVPress(window_size=32)"))
-            self.assertIn("kvpress 0.5.", told["producer"])
-            self.assertEqual(json.loads(told["params"]),
+            self.assertIn("kvpress 0.5.", attributes["producer"])
+            self.assertEqual(json.loads(attributes["params"]),
                              {"press": "SnapKVPress(window_size=32)", "ratio": 0.75, "seed": 0})
             for layer in LAYERS:
                 heads = file[f"sequences/{SEQUENCE}/layers/{layer}/heads"]
@@ -196,14 +196,14 @@ class Caches(Folder):
                 rows = file[f"sequences/a/layers/2/{name}"][:]
                 file[f"sequences/a/layers/2/{name}"][:] = (
                     rows.view(np.uint32) & 0xFFFF0000).view(np.float32)
-        told = []
+        tokens = []
         for name, change in (("b.h5", as_bfloat16), ("f.h5", cut)):
             cache = self.caches("SnapKVPress(window_size=4)", "--budget", 9,
                                 dump=small_dump(self.folder / name, change))
             with h5py.File(cache) as file:
-                told.append([file[f"sequences/a/layers/2/heads/{head}/token"][:].tolist()
+                tokens.append([file[f"sequences/a/layers/2/heads/{head}/token"][:].tolist()
                              for head in range(2)])
-        self.assertEqual(told[0], told[1])
+        self.assertEqual(tokens[0], tokens[1])
 
     def test_what_a_dump_lacks_is_named(self):
         plain = small_dump(self.folder / "plain.h5")
@@ -231,10 +231,10 @@ class Caches(Folder):
         def slide(file):
             file["sequences/a/layers/2"].attrs["sliding_window"] = 30
         dump = small_dump(self.folder / "slides.h5", slide)
-        code, told, said = called(dump, "KnormPress", "--budget", 9, "--out", self.folder / "c")
+        code, printed, said = called(dump, "KnormPress", "--budget", 9, "--out", self.folder / "c")
         self.assertEqual(code, 0)
         self.assertIn("last 30 tokens", said)
-        self.assertIn(": 0 heads", told)
+        self.assertIn(": 0 heads", printed)
 
     def test_faults_of_the_command_line_are_named(self):
         for arguments, words in (

@@ -55,9 +55,9 @@ class Folder(unittest.TestCase):
     def caches(self, spec: str, *options: object, dump: Path = DUMP) -> Path:
         """The cache file that kvpress_caches.py makes of one press."""
         out = self.folder / "caches"
-        code, told, said = called(dump, spec, "--out", out, "--fresh", *options)
+        code, printed, said = called(dump, spec, "--out", out, "--fresh", *options)
         self.assertEqual(code, 0, said)
-        return Path(told.rsplit(": ", 1)[0])
+        return Path(printed.rsplit(": ", 1)[0])
 
     def run_sweep(self, algorithms: list[dict], prompt: object, dump: Path = DUMP,
                   seeds: object = (0,), **more: object) -> dict[tuple, Record]:

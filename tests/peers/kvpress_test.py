@@ -103,7 +103,7 @@ class Kvpress(Folder):
         KVCache-Factory, adds the window to an integer."""
         window, budget, beta, n_layers = 8, 256, 20, 30
         cache = self.caches(f"PyramidKVPress(window_size={window}, beta={beta})", "--budget", budget)
-        ratio = (budget + 0.5) / PROMPT  # what --budget hands to kvpress
+        ratio = (budget + 0.5) / PROMPT  # the ratio that --budget hands to kvpress
         least = ratio * PROMPT / beta
         most = 2 * ratio * PROMPT - least
         ours = self.run_sweep([{"algorithm": "pyramidkv", "params": {
@@ -154,7 +154,7 @@ class Kvpress(Folder):
             for head in range(KV_HEADS):
                 kept = kept_tokens(cache, layer, head)
                 theirs[head].append(errors(layer, head, kept, PROMPT)["relative_l2"].mean())
-        limit = np.sqrt(-np.log(1e-6 / 2) / 2 * 2 / draws)  # of the distance, false alarm 1e-6
+        limit = np.sqrt(-np.log(1e-6 / 2) / 2 * 2 / draws)  # limit of the distance, false alarm 1e-6
         for head in range(KV_HEADS):
             distances = [distance(theirs[head], [
                 records[f"{sinks} sinks", layer, head, seed].cell["errors"]["relative_l2"]["mean"]

@@ -20,7 +20,7 @@ try:
     import h5py
     import numpy
     from called import called
-    from kvplot import ResultsError, figures, shape
+    from kvplot import ResultsError, checks, figures
     from kvplot.results import Results
 except ImportError as error:
     print(f"skipped: {error}")
@@ -159,7 +159,7 @@ class Damaged(WithResults):
                    if not re.search(r"'1000|\\ud800|config", what)]  # told apart by no schema, or not read
         refused = 0
         for what, changed in rng.sample(changes, 150 * SEEDS):
-            if shape.RESULTS(changed, "") is not None:
+            if checks.RESULTS(changed, "") is not None:
                 refused += 1
                 self.assertFalse(schema.is_valid(changed), what)
         self.assertGreater(refused, 20)

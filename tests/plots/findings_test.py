@@ -230,7 +230,7 @@ class Tables(unittest.TestCase):
             Small().papers("--only", *{Path(words[0]).stem for words in drawn.values() if words[0].endswith(".csv")})
         for name, (source, *options) in drawn.items():
             with self.subTest(name):
-                named = Path(source)  # what a figure wrote, or a sweep's results
+                named = Path(source)  # a figure's table, or a sweep's results
                 path = Small.folder / ("out" if named.name != "results.json" else named.parent.name) / named.name
                 code, text = said(["table", str(path), *options, "--format", "csv"])
                 self.assertEqual(code, 0)

@@ -184,9 +184,9 @@ class Metrics(Page):
         self.assertEqual(len(rows), 9)
         tables = [by(table(f"{loop}/{name}"), "metric") for loop in ("loop", "loop_gemma")
                   for name in ("metrics", "metrics_one_memory")]
-        for name, told in rows:
+        for name, printed in rows:
             found = [each[name.replace("errors.residual", "outputs.residual")] for each in tables]
-            self.assertEqual(told, " | ".join(f"{row['rho']:.3f} ({row['rho_low']:.3f} to {row['rho_high']:.3f})"
+            self.assertEqual(printed, " | ".join(f"{row['rho']:.3f} ({row['rho_low']:.3f} to {row['rho_high']:.3f})"
                                               for row in found), name)
 
     def test_its_reasons(self):

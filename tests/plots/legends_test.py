@@ -152,7 +152,7 @@ class Gallery(unittest.TestCase):
         self.assertGreater(len(pictures), 50)
         for name, text in pictures:
             figure.setdefault("quick", "error_vs_memory")
-            self.assertIn(f"(`kvplot {figure.get(name, name)}`):", text, name)  # of loops: its own name
+            self.assertIn(f"(`kvplot {figure.get(name, name)}`):", text, name)  # a loop's figure has its own name
 
     def test_every_picture_stands_on_a_page(self):
         gallery = ROOT / "plots/gallery"

@@ -28,7 +28,7 @@ VISION = {
 XYZ = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750],
        [0.0193339, 0.1191920, 0.9503041]]
 WHITE = [0.95047, 1.0, 1.08883]
-LEAST = 20.0  # CIE76; 2.3 is just noticeable side by side, thin lines need several times that
+MIN_DISTANCE = 20.0  # CIE76; 2.3 is just noticeable side by side, thin lines need several times that
 
 
 def lab(colour, vision):
@@ -53,11 +53,11 @@ class Style(unittest.TestCase):
         self.assertEqual(set(style.SERIES), set(colours))
         for vision in VISION:
             with self.subTest(vision):
-                self.assertGreater(closest(colours, vision)[0], LEAST)
+                self.assertGreater(closest(colours, vision)[0], MIN_DISTANCE)
 
     def test_keys_and_values_are_told_apart(self):
         for vision in VISION:
-            self.assertGreater(closest([style.KEYS, style.VALUES, style.REFERENCE], vision)[0], LEAST)
+            self.assertGreater(closest([style.KEYS, style.VALUES, style.REFERENCE], vision)[0], MIN_DISTANCE)
 
     def test_lines_of_a_text_are_looked_at_one_by_one(self):
         with self.assertNoLogs("matplotlib"):  # it knows no line break within a formula
@@ -72,7 +72,7 @@ class Style(unittest.TestCase):
         # Green and grey, red and brown of a well-known palette; distances by an independent program.
         self.assertLess(closest(["#009E73", "#7F7F7F"], "deuteranopia")[0], 12)
         self.assertLess(closest(["#D55E00", "#8C510A"], "protanopia")[0], 15)
-        self.assertGreater(closest(["#009E73", "#7F7F7F"], "common")[0], LEAST)
+        self.assertGreater(closest(["#009E73", "#7F7F7F"], "common")[0], MIN_DISTANCE)
 
 
 if __name__ == "__main__":

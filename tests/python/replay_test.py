@@ -214,7 +214,7 @@ class Arrays(unittest.TestCase):
         size = q.nbytes + k.nbytes + v.nbytes
         self.assertLess(growth(q, k, v), 0.4 * size)
         strided = np.asfortranarray(q)
-        self.assertGreater(growth(strided, k, v), 0.6 * size)  # what a copy looks like
+        self.assertGreater(growth(strided, k, v), 0.6 * size)  # a copy is seen
 
     def test_defaults_of_scale_and_prompt(self):
         q, k, v = stream()

@@ -142,19 +142,19 @@ TEST_CASE("a bug in a cell ends the replay, with what was being done, and fails 
   AlgorithmDescription buggy = scripted([](Index row, Sketch&) {
     if (row == 8) throw std::out_of_range("vector");
   });
-  std::vector<std::string> told = reasons(buggy);
-  REQUIRE(told.size() == 2);
-  CHECK(told[0].find("computing " + buggy.id + " budget=8, seed 3, of sequence ") == 0);
-  CHECK(told[1].find("vector") != std::string::npos);
+  std::vector<std::string> messages = reasons(buggy);
+  REQUIRE(messages.size() == 2);
+  CHECK(messages[0].find("computing " + buggy.id + " budget=8, seed 3, of sequence ") == 0);
+  CHECK(messages[1].find("vector") != std::string::npos);
 
   AlgorithmDescription shared = scripted(hold_all);
   shared.shared_work = [](const Params&, const StreamShape&, Index, std::uint32_t) {
     return std::vector<SharedWork>{BuggyWork()};
   };
-  told = reasons(shared);
-  REQUIRE(told.size() == 2);
-  CHECK(told[0].find("BuggyWork, of sequence ") != std::string::npos);
-  CHECK(told[1] == std::bad_any_cast().what());
+  messages = reasons(shared);
+  REQUIRE(messages.size() == 2);
+  CHECK(messages[0].find("BuggyWork, of sequence ") != std::string::npos);
+  CHECK(messages[1] == std::bad_any_cast().what());
 }
 
 TEST_CASE("a device that failed for good ends the replay as it is, and fails no cell") {

@@ -62,7 +62,7 @@ TEST_CASE("a codec that writes once leaves decoded tokens, also in places of dro
 
 TEST_CASE("a number that a codec cannot write ends the cells that hold it, and no others") {
   const auto owned = make_stream({.tokens = 12, .d = 4, .dv = 4});
-  owned->keys[3 * 4 + 1] = 1e5;  // of token 3, beyond binary16
+  owned->keys[3 * 4 + 1] = 1e5;  // token 3 is beyond binary16
   const AlgorithmDescription algorithm = scripted([](Index row, Sketch& sketch) {
     sketch.clear();
     sketch.add_exact(4, row + 1);

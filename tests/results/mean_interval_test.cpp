@@ -140,11 +140,12 @@ TEST_CASE("an interval called 95 % covers 95 %, whatever the correlation within 
     const auto found = mean_interval(values, groups);
     return std::pair{found->low, found->high};
   };
-  struct Shape {
+  struct UnitCounts {
     int texts, layers, heads;
   };
   for (const auto& [texts, layers, heads] :
-       {Shape{1, 3, 3}, Shape{1, 1, 9}, Shape{2, 3, 3}, Shape{10, 3, 2}, Shape{1, 30, 3}}) {
+       {UnitCounts{1, 3, 3}, UnitCounts{1, 1, 9}, UnitCounts{2, 3, 3}, UnitCounts{10, 3, 2},
+        UnitCounts{1, 30, 3}}) {
     for (const double correlation : {0.0, 0.5, 0.8}) {
       if (heads == 9 && correlation > 0.0) continue;  // nothing is known of groups of heads
       CAPTURE(texts);

@@ -26,8 +26,8 @@ struct Shards {
   std::string shard(const std::string& name) const { return folder.file(name); }
   // Writes cells first, first + step, .. as the run `name`.
   void write(const std::string& name, std::size_t first, std::size_t step,
-             const std::string& told = "", double shift = 0.0) const {
-    Journal journal(shard(name), plan, Json{{"run", name}}, {.fresh = false, .shard = told});
+             const std::string& label = "", double shift = 0.0) const {
+    Journal journal(shard(name), plan, Json{{"run", name}}, {.fresh = false, .shard = label});
     for (std::size_t c = first; c < plan.cells.size(); c += step) {
       journal.append(c, record(c, shift));
     }

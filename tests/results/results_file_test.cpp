@@ -121,6 +121,17 @@ TEST_CASE_FIXTURE(Output, "failed cells are counted, and the label is the sweep'
   CHECK(read_results(path)["cells"][3]["label"] == "renamed");
 }
 
+TEST_CASE_FIXTURE(Output, "a record has the journal's bytes, without the provenance of its run") {
+  Journal journal(out, plan, Json{{"run", 1}}, {});
+  append(journal, 0, plan.cells.size());
+  write_results(path, plan, journal, no_timing);
+  const std::string results = read_text(path);
+  for (std::size_t c = 0; c < plan.cells.size(); ++c) {
+    CHECK(results.find("\n    " + to_line(record(c)) + (c + 1 < plan.cells.size() ? "," : "\n")) !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE_FIXTURE(Output, "group timings of an earlier run of the same plan are carried over") {
   Journal journal(out, plan, Json(), {});
   append(journal, 0, plan.cells.size());

@@ -385,7 +385,7 @@ TEST_CASE("seeds are taken in the order of their texts, as the file always was")
   };
   const double in_order = deviation({{1, 0.39}, {10, 0.46}, {2, 0.75}, {nullptr, 0.4}});
   CHECK(deviation({{nullptr, 0.4}, {2, 0.75}, {10, 0.46}, {1, 0.39}}) == in_order);
-  const std::vector<double> means = {0.39, 0.46, 0.75, 0.4};  // of 1, 10, 2, null
+  const std::vector<double> means = {0.39, 0.46, 0.75, 0.4};  // means of seeds 1, 10, 2, null
   double center = 0.0;
   for (const double mean : means) center += mean;
   center /= 4.0;

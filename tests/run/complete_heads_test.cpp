@@ -22,16 +22,15 @@ class MadeRecords : public CellRecords {
     return plan_.cells[cell].skip_reason ? CellState::kSkipped : CellState::kOk;
   }
   std::size_t count(CellState) const override { return 0; }
-  Json read(std::size_t cell) const override {
+  StoredRecord stored(std::size_t cell) const override {
     REQUIRE(missing_.count(cell) == 0);
     const PlannedCell& planned = plan_.cells[cell];
-    return planned.skip_reason
-               ? skipped_record(plan_, planned, "")
-               : cell_record(plan_, planned, made_result(static_cast<double>(cell + 1)), "");
+    if (planned.skip_reason) return {skipped_record(plan_, planned, ""), ""};
+    return {cell_record(plan_, planned, made_result(static_cast<double>(cell + 1)), ""), ""};
   }
   CellState layer_state(std::size_t) const override { return CellState::kMissing; }
   std::size_t count_layers(CellState) const override { return 0; }
-  Json read_layer(std::size_t) const override { return {}; }
+  StoredRecord stored_layer(std::size_t) const override { return {}; }
   const std::vector<Json>& provenance() const override { return provenance_; }
 
  private:

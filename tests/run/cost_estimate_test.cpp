@@ -27,8 +27,8 @@ Plan made_plan(const std::string& algorithms = entry("exact", ""),
 struct MadeUpTimings {
   double clock = 0.0;
   double spends = 0.0;
-  double short_head = 0.0;  // what a head of dump a, of dump b is found to take
-  double long_head = 0.0;
+  double short_head = 0.0;              // seconds that a head of dump a takes
+  double long_head = 0.0;               // seconds that a head of dump b takes
   std::vector<std::size_t> timed = {};  // groups, in order
   std::vector<double> budgets = {};
 

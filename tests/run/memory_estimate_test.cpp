@@ -79,7 +79,7 @@ TEST_CASE("logits of few cells stay below 64 MiB, however many rows there are") 
 TEST_CASE("logits of many cells stay below 256 MiB, and all cells are under way beyond") {
   // 72 MB per row: three rows are within the limit, four are not.
   const Index n = 1'000'000;
-  const std::string nine = entry("uniform", R"("T": [1, 2, 3])");  // of three seeds each
+  const std::string nine = entry("uniform", R"("T": [1, 2, 3])");  // three seeds each
   const auto bytes = [&](Index rows) { return bytes_of(plan_of(n, rows, nine), 1); };
   const double reference = 8.0 * (3 * (64 + 3) + 2) + 8.0 * 3 * 64;  // and differences, scaled
   const double difference = 8.0 * 3 * (64 + numbers());
@@ -106,10 +106,10 @@ TEST_CASE("what records of whole layers gather, added up by hand") {
   const WorkGroup& group = with.groups[0];
   REQUIRE(group.layer_records.size() == 2);
   const double records = 2 * 400;                 // in the plan
-  const double output = 8 * 10 * 192;             // of 10 rows: exact, and of each setting
+  const double output = 8 * 10 * 192;             // 10 rows: exact, and of each setting
   const double of_setting = output + 8 * 10 * 6;  // with a norm per query head
-  const double answers = 8 * 10 * 3 * 64;         // of a KV head: exact, and of each setting
-  const double weight = 8 * 64 * 192 + 7;         // of a query head, with its chunks
+  const double answers = 8 * 10 * 3 * 64;         // a KV head's: exact, and of each setting
+  const double weight = 8 * 64 * 192 + 7;         // a query head's, with its chunks
   const double block = 2 * 8 * 64 * 512;          // a product, per thread
   const double base = bytes_of(without, 1) + records + output + answers + weight + block;
   CHECK(estimate_memory_bytes(with, group, 1, 1) == base + of_setting + answers);

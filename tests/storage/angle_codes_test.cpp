@@ -114,9 +114,9 @@ TEST_CASE("angle codes: next to where they change, and where numbers end") {
         }
       }
     }
-    constexpr double kLeast = std::numeric_limits<double>::denorm_min();
-    for (const double x : {0.0, kLeast, 1e-300, 1e-12, 1.0}) {
-      for (const double y : {0.0, 3 * kLeast, 1e-300, 1e-13, 1.0}) {
+    constexpr double kMinSubnormal = std::numeric_limits<double>::denorm_min();
+    for (const double x : {0.0, kMinSubnormal, 1e-300, 1e-12, 1.0}) {
+      for (const double y : {0.0, 3 * kMinSubnormal, 1e-300, 1e-13, 1.0}) {
         pairs.emplace_back(x, y);
         if (level > 1) continue;
         pairs.emplace_back(-x, y);

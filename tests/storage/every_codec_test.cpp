@@ -23,7 +23,7 @@ struct Point {
   std::string id;
   Given given;
   bool idempotent = false;   // decode(encode(y)) = y for y that it decoded
-  bool doubles = false;      // of 2 x it makes twice what it makes of x, if these are normal
+  bool doubles = false;      // code of 2 x is twice that of x, if both are normal
   double constant = kNone;   // largest relative error of a vector of one number; none promised
   bool stores_norm = false;  // in binary16: of a vector of numbers below its range it may be beyond
 };

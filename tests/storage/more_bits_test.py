@@ -27,7 +27,7 @@ from pathlib import Path
 
 PROGRAM = os.environ["KVBENCH_PROGRAM"]
 SOURCE = Path(os.environ["KVBENCH_SOURCE"])
-LEAST_SHARE = 0.9
+MIN_SHARE = 0.9
 OFF = 1 / 6
 
 # The distortion of normal numbers, by bits: Max, Quantizing for minimum distortion, 1960.
@@ -108,9 +108,9 @@ class MoreBits(unittest.TestCase):
     def test_answers_have_less_error_in_all_nine_heads(self):
         for name, _, few, more in self.steps():
             with self.subTest(name):
-                self.assertGreaterEqual(self.share_falling(few, more), LEAST_SHARE)
+                self.assertGreaterEqual(self.share_falling(few, more), MIN_SHARE)
                 # Bits that are taken for fewer ones.
-                self.assertLess(self.share_falling(more, few), LEAST_SHARE)
+                self.assertLess(self.share_falling(more, few), MIN_SHARE)
 
     def test_each_bit_divides_the_error_of_a_tensor_as_its_steps(self):
         for name, ratio, few, more in self.steps():

@@ -57,7 +57,7 @@ def random_mutation(document, rng: random.Random):
     """(what was done, bytes): one to three changes of values, or of bytes."""
     if rng.random() < 0.25:
         return "bytes", random_bytes(json.dumps(document).encode(), rng)
-    changed, told = document, []
+    changed, changes = document, []
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         paths = list(places(changed))
         if not paths:
@@ -66,7 +66,7 @@ def random_mutation(document, rng: random.Random):
         kind = rng.random()
         if kind < 0.2:
             changed = without(changed, path)
-            told.append(f"{pointer(path)} removed")
+            changes.append(f"{pointer(path)} removed")
             continue
         if kind < 0.35:  # another value of the same document
             value = parent_of(changed, other := rng.choice(paths))[other[-1]]
@@ -76,8 +76,8 @@ def random_mutation(document, rng: random.Random):
         if kind > 0.9 and isinstance(held := parent_of(changed, path)[path[-1]], list):
             value, what = held + held, "itself twice"
         changed = replaced(changed, path, value)
-        told.append(f"{pointer(path)} = {what} {str(value)[:30]!r}")
-    return "; ".join(told), json.dumps(changed).encode()
+        changes.append(f"{pointer(path)} = {what} {str(value)[:30]!r}")
+    return "; ".join(changes), json.dumps(changed).encode()
 
 
 def random_bytes(text: bytes, rng: random.Random) -> bytes:

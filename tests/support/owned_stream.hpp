@@ -33,7 +33,7 @@ struct StreamSpec {
   double query_size = 1.0;  // multiplies the queries
   int rope_pairs = 0;       // pairs of dimensions that RoPE turns, 0: no RoPE data
   bool rope_interleaved = false;
-  bool sinks = false;  // of the size of the logits, the last head's above all of them
+  bool sinks = false;  // the size of the logits, the last head's above all of them
   bool alibi = false;  // slopes 0.25, 0.0625, ..
   bool causal = true;
   Index chunk = 0;

@@ -104,7 +104,7 @@ TEST_CASE("a plan that is made again from its document has the same records and 
   given[0].sequences[0].evidence =
       std::make_shared<const Evidence>(Evidence{{{3, 5}, {9, 9}}, {97, 99}});
   const Plan plan = make_plan(folder.parse(sweep(kTwo)), given);
-  CHECK(plan.groups[1].layer_records.size() == 3);  // of evidence, without a projection
+  CHECK(plan.groups[1].layer_records.size() == 3);  // evidence alone, without a projection
   const Plan again =
       plan_from_document(plan_document(plan), plan.hash, "here", made_up_algorithms());
   REQUIRE(again.layer_records.size() == plan.layer_records.size());

@@ -243,10 +243,10 @@ TEST_CASE("a budget given as memory is its cells' identity and is solved on each
   };
   CHECK(tokens(0) == 25);
   CHECK(tokens(1) == 50);
-  CHECK(tokens(2) == 25);  // of 75, 50 are decoded
+  CHECK(tokens(2) == 25);  // 50 of 75 are decoded
   CHECK(tokens(8) == 10);
   CHECK(tokens(9) == 20);
-  REQUIRE(plan.cells[10].skip_reason);  // what snapkv holds in a sliding window
+  REQUIRE(plan.cells[10].skip_reason);  // snapkv's memory depends on the sliding window
   CHECK_FALSE(plan.cells[11].skip_reason);
   CHECK(plan.cells[0].params == plan.cells[4].params);  // shared by heads
   for (const PlannedCell& cell : plan.cells) {

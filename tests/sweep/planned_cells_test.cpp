@@ -100,13 +100,13 @@ TEST_CASE("settings that are skipped do not run") {
 
 TEST_CASE("the last setting and the last seed that a plan may have are kept") {
   PlannedCells cells;
-  std::vector<std::uint32_t> seeds(PlannedCells::kMostSeeds);
+  std::vector<std::uint32_t> seeds(PlannedCells::kMaxSeeds);
   seeds.back() = 4294967295;
   cells.set_seeds(std::move(seeds));
   PlannedSetting setting;
   setting.is_seeded = true;
   for (std::size_t i = 0; i < 3; ++i) cells.add_setting(setting);
-  cells.add(0, 0, 2, PlannedCells::kMostSeeds - 1, id_of(0));
+  cells.add(0, 0, 2, PlannedCells::kMaxSeeds - 1, id_of(0));
   cells.add(0, 0, 1, 0, id_of(1));
   CHECK(cells[0].setting == 2);
   CHECK(cells[0].seed == 4294967295);

@@ -255,10 +255,10 @@ TEST_CASE("a memory is solved for the largest budget, where more tokens take few
   const std::string& why = std::get<std::string>(refused);
   const std::string before = "keeps at least ";
   REQUIRE(why.find(before) != std::string::npos);
-  const double told = std::stod(why.substr(why.find(before) + before.size()));
+  const double smallest = std::stod(why.substr(why.find(before) + before.size()));
   for (const double part : {1.0, 0.998}) {
     Params asked;
-    asked.set("budget", MemoryBudget{told * part});
+    asked.set("budget", MemoryBudget{smallest * part});
     const auto found = solve_stored_memory(algorithm, asked, storage.get(), shape, kPrompt, 2);
     CHECK(std::holds_alternative<Params>(found) == (part == 1.0));
   }

@@ -80,7 +80,7 @@ class ArgumentReader {
         const OptionRow* row = option_of(word);
         const std::size_t equals = word.find('=');
         const bool separate = equals == std::string::npos || equals + 1 == word.size();
-        if (row == nullptr) {  // what follows may be its value
+        if (row == nullptr) {  // the next word may be its value
           if (separate && i + 1 < words.size() && words[i + 1][0] != '-') ++i;
         } else if (row->takes_value && !separate) {
           require_value(*row, word.substr(equals + 1));

@@ -46,8 +46,8 @@ Examples:
 
 // Time budget of the cost estimate: the first, less what was spent before, but no less than the
 // second.
-constexpr double kMostTrialSeconds = 2.0;
-constexpr double kLeastTrialSeconds = 1.0;
+constexpr double kMaxTrialSeconds = 2.0;
+constexpr double kMinTrialSeconds = 1.0;
 
 // The sweep on a dump that is described: the null device replaces its file, which nothing opens.
 SweepOptions on_described_dump(SweepOptions sweep, const std::string& shape) {
@@ -97,8 +97,8 @@ int show_plan(const PlanOptions& options) {
   const std::chrono::duration<double> opened = std::chrono::steady_clock::now() - start;
   CostEstimate cost =
       estimate_cost(run.plan, run.dumps, device.kernels(), run.selection,
-                    std::max(kMostTrialSeconds - opened.count(), kLeastTrialSeconds),
-                    run.memory_limit, is_described ? ReadStream(drawn_stream) : nullptr);
+                    std::max(kMaxTrialSeconds - opened.count(), kMinTrialSeconds), run.memory_limit,
+                    is_described ? ReadStream(drawn_stream) : nullptr);
   cost.start_seconds = opened.count();
   if (is_described) cost.dump_bytes = dump_bytes(shape);
   const PlanReport report(run.plan, run.selection, cost, thread_count());

@@ -13,7 +13,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kMaxOfBound = 20;  // of one bound's violations or untested cells
+constexpr std::size_t kMaxOfBound = 20;  // rows of one bound's violations or untested cells
 
 std::string number_text(const Json& value) {
   if (value.is_number_float()) return fmt::format("{:.4g}", value.get<double>());

@@ -36,7 +36,7 @@ struct ProgressState {
   std::size_t done = 0;
   std::size_t total = 0;  // above 0
   double seconds = 0.0;   // since the first cell began
-  std::string place;      // what is worked on
+  std::string place;      // the cells that are computed
 };
 
 // "[######------] 12/48 cells, 3.1/s, 12 s left  sequence 0 layer 1 head 2" in at most `columns`:

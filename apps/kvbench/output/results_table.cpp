@@ -18,7 +18,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kMostNotes = 8;
+constexpr std::size_t kMaxNotes = 8;
 
 struct Setting {
   const SettingMeans* means;
@@ -153,9 +153,9 @@ std::string count_note(const Method& method, Index asked) {
 }
 
 std::string joined(std::vector<std::string> notes) {
-  if (notes.size() > kMostNotes) {
-    const std::size_t more = notes.size() - kMostNotes;
-    notes.resize(kMostNotes);
+  if (notes.size() > kMaxNotes) {
+    const std::size_t more = notes.size() - kMaxNotes;
+    notes.resize(kMaxNotes);
     notes.push_back(fmt::format("and {} more", more));
   }
   return fmt::format("{}", fmt::join(notes, "; "));
@@ -206,8 +206,8 @@ std::string undefined_text(const ComparedSettings& compared, const std::vector<M
 }
 
 std::string interval_note(const ComparedSettings& compared, std::size_t columns) {
-  constexpr Index kFew = 5;
-  if (compared.groups < 2 || compared.groups >= kFew) return "";
+  constexpr Index kFewGroups = 5;
+  if (compared.groups < 2 || compared.groups >= kFewGroups) return "";
   const char* groups = compared.over == UnitLevel::kText ? "texts carry these intervals; more texts"
                        : compared.over == UnitLevel::kLayer
                            ? "layers carry these intervals; more "

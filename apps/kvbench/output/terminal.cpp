@@ -11,7 +11,7 @@ namespace kvbench {
 namespace {
 
 constexpr std::size_t kUsualColumns = 80;
-constexpr std::size_t kMostColumns = 4096;
+constexpr std::size_t kMaxColumns = 4096;
 constexpr std::size_t kWithoutTerminal = 100;
 
 // The width tables of the C library, whatever locale the program runs in: only this thread's
@@ -62,9 +62,10 @@ std::size_t terminal_columns(std::FILE* stream) {
   if (isatty(descriptor) == 0) return 0;
   struct winsize size = {};
   if (ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  const char* told = std::getenv("COLUMNS");
-  const unsigned long columns = told == nullptr ? 0 : std::strtoul(told, nullptr, 10);
-  return columns > 0 && columns <= kMostColumns ? columns : kUsualColumns;
+  const char* columns_text = std::getenv("COLUMNS");
+  const unsigned long columns =
+      columns_text == nullptr ? 0 : std::strtoul(columns_text, nullptr, 10);
+  return columns > 0 && columns <= kMaxColumns ? columns : kUsualColumns;
 }
 
 std::size_t display_width(std::string_view text) {

@@ -22,8 +22,8 @@ import numpy as np
 
 from kvbench import _core
 from kvbench._arrays import number, plain
-from kvbench._asking import method_tables
 from kvbench._exporter import exporter
+from kvbench._method_calls import method_tables
 from kvbench._run import Results, _checked, _named_keywords, _results
 
 with exporter("kvbench.Recorder"):

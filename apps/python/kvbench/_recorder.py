@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 _OF = "kvbench.Recorder"
 
 with exporter(_OF):
-    from format.dump_file import FORMAT, STORED, LayerWriter, Rope, Shape, Terms, layer_difference
+    from format.dump_file import (
+        FORMAT,
+        STORED,
+        LayerShape,
+        LayerWriter,
+        Rope,
+        Terms,
+        layer_difference,
+    )
 
 
 def _rope(given: Mapping[str, Any] | None) -> Rope | None:
@@ -107,9 +115,9 @@ class Recorder:
         if name in self._sequences:
             raise Error(f"{_OF}: sequence {name}: has begun; say it before its first layer")
         attrs = {"description": description} if description else {}
-        told = {} if prompt_tokens is None else {"prompt_tokens": int(prompt_tokens)}
+        prompt = {} if prompt_tokens is None else {"prompt_tokens": int(prompt_tokens)}
         ids = None if token_ids is None else np.asarray(token_ids, np.int32)
-        self._sequences[name] = self._dump.sequence(name, {**attrs, **told}, ids, {})
+        self._sequences[name] = self._dump.sequence(name, {**attrs, **prompt}, ids, {})
 
     def layer(
         self,
@@ -151,7 +159,7 @@ class Recorder:
             writer, before = self._writers.pop((sequence, layer), (None, 0))
             if writer is None:
                 total = rows if tokens is None else int(tokens)
-                shape = Shape(
+                shape = LayerShape(
                     arrays["q"][0].shape[0],
                     arrays["k"][0].shape[0],
                     total,
@@ -163,9 +171,9 @@ class Recorder:
                 )
                 dtype = self._dtype or arrays["q"][1]
                 writer = LayerWriter(self._sequences[sequence], layer, shape, dtype, 0)
-                for name, told in (("sinks", sinks), ("alibi_slopes", alibi_slopes)):
-                    if told is not None:
-                        writer.group[name] = np.asarray(told, np.float64)
+                for name, values in (("sinks", sinks), ("alibi_slopes", alibi_slopes)):
+                    if values is not None:
+                        writer.group[name] = np.asarray(values, np.float64)
             self._check(place, arrays, writer.shape, before)
             for name, (array, _) in arrays.items():
                 writer.write(name, before, array)
@@ -185,7 +193,7 @@ class Recorder:
             self._sequences[sequence].whole(layer)
 
     def _check(
-        self, place: str, arrays: dict[str, tuple[np.ndarray, str]], shape: Shape, before: int
+        self, place: str, arrays: dict[str, tuple[np.ndarray, str]], shape: LayerShape, before: int
     ) -> None:
         rows = arrays["k"][0].shape[1]
         expected = {

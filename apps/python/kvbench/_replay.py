@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from kvbench import _core
 from kvbench._arrays import array_of, number, numpy_of, plain, refuse_mask
-from kvbench._asking import MethodTable, method_table, prompt_of
 from kvbench._dumps import Layer
 from kvbench._listing import algorithms
+from kvbench._method_calls import MethodTable, method_table, prompt_of
 from kvbench._methods import Prompt, decides_for_layer, is_method, parameters
 
 _PLACE = "kvbench.replay"
@@ -187,7 +187,7 @@ def _of_group(by_head: list[float] | None, layer: Layer, head: int) -> list[floa
     return [] if by_head is None else by_head[head * group : (head + 1) * group]
 
 
-def _written(name: str, value: Any) -> str:
+def _keyword_text(name: str, value: Any) -> str:
     return f"{name}={plain(value) if isinstance(value, (np.generic, np.ndarray)) else value!r}"
 
 
@@ -415,7 +415,7 @@ def replay(
         place = "q, k, v" if wo_v_l1 is None else "q, k, v, wo_v_l1=.."
     else:
         raise TypeError("kvbench.replay takes (q, k, v, algorithm) or (layer of a dump, algorithm)")
-    words = [place, repr(algorithm), *(_written(*each) for each in params.items())]
+    words = [place, repr(algorithm), *(_keyword_text(*each) for each in params.items())]
     methods = []
     if is_method(algorithm):
         if params:
@@ -439,15 +439,15 @@ def replay(
     }
     if storage != "float":
         sweep["storage"] = [storage]
-        words.append(_written("storage", storage))
+        words.append(_keyword_text("storage", storage))
     if prompt is not None:
         sweep["replay"] = {"prompt_tokens": prompt}
     words += [
-        _written(name, value)
+        _keyword_text(name, value)
         for name, value in (*given.items(), ("head", head), ("tokens", tokens), ("prompt", prompt))
         if value is not None
     ]
-    words += [_written("rows", rows), _written("seed", seed)]
+    words += [_keyword_text("rows", rows), _keyword_text("seed", seed)]
     return _replayed(
         arrays, stream, head, sweep, f"kb.replay({', '.join(words)})", threads, methods
     )

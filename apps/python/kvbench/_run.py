@@ -15,11 +15,11 @@ from typing import Any, TypedDict
 
 from kvbench import _core
 from kvbench._arrays import number, plain
-from kvbench._asking import method_tables
+from kvbench._method_calls import method_tables
 from kvbench._methods import classes_called
 
 _SHOWN = 3  # reasons in a message
-_MOST_THREADS = 4096
+_MAX_THREADS = 4096
 _FLAGS = ("fresh", "add", "anonymous", "retry-failed", "quiet")
 _OPTIONS = {
     **{f"--{name}": name.replace("-", "_") + "=True" for name in _FLAGS},
@@ -130,7 +130,7 @@ def _absolute(given: Any) -> Any:
     return os.path.abspath(given) if isinstance(given, (str, os.PathLike)) else given  # noqa: PTH100
 
 
-def _found_from_here(entry: Any) -> Any:
+def _with_absolute_path(entry: Any) -> Any:
     """An algorithm of the sweep; `given` with absolute paths."""
     params = entry.get("params") if isinstance(entry, dict) else None
     if not isinstance(params, dict) or entry.get("algorithm") != "given" or "file" not in params:
@@ -139,14 +139,14 @@ def _found_from_here(entry: Any) -> Any:
 
 
 @contextmanager
-def _written(sweep: dict[str, Any], out: Path) -> Iterator[Path]:
+def _sweep_file(sweep: dict[str, Any], out: Path) -> Iterator[Path]:
     """The sweep as a file next to its results; paths of dumps and cache files start at the working
     folder. If the run is refused, the file is again what it was."""
     document = {"schema_version": 1, "name": out.name, **sweep}
     if isinstance(document.get("dumps"), (list, tuple)):
         document["dumps"] = _absolute(document["dumps"])
     if isinstance(document.get("algorithms"), (list, tuple)):
-        document["algorithms"] = [_found_from_here(entry) for entry in document["algorithms"]]
+        document["algorithms"] = [_with_absolute_path(entry) for entry in document["algorithms"]]
     out.mkdir(parents=True, exist_ok=True)
     path = out / "sweep.json"
     before = path.read_bytes() if path.exists() else None
@@ -178,8 +178,8 @@ def _refuse(what: str) -> _core.Error:
 def _checked(device: str, threads: int | None, memory_limit: int | None, both: bool) -> None:
     if device not in ("cpu", "cuda", "auto"):
         raise _refuse(f"device: must be cpu, cuda or auto, got {device}")
-    if threads is not None and not 1 <= threads <= _MOST_THREADS:
-        raise _refuse(f"threads: must be in [1, {_MOST_THREADS}], got {threads}")
+    if threads is not None and not 1 <= threads <= _MAX_THREADS:
+        raise _refuse(f"threads: must be in [1, {_MAX_THREADS}], got {threads}")
     if memory_limit is not None and memory_limit < 1:
         raise _refuse(f"memory_limit: must be at least 1 byte, got {memory_limit}")
     if both:
@@ -275,7 +275,7 @@ def run(
     sets, only = _texts(sets), _texts(only)
     keywords = {"out": folder, "sets": sets, "only": only, "shard": shard, "device": device}
     given = [f"{name}={value}" for name, value in keywords.items() if value]
-    file = _written(sweep, folder) if isinstance(sweep, dict) else nullcontext(Path(sweep))
+    file = _sweep_file(sweep, folder) if isinstance(sweep, dict) else nullcontext(Path(sweep))
     try:
         with file as config:
             tables = method_tables("kvbench.run", methods)

@@ -10,7 +10,7 @@
 namespace kvbench {
 namespace {
 
-constexpr double kLeastLength = 1e-6;  // length of a key whose nearest is sought
+constexpr double kMinLength = 1e-6;  // length of a key whose nearest is sought
 constexpr Index kCosinesAtOnce = 96;
 
 }  // namespace
@@ -70,7 +70,7 @@ void for_each_nearest(
     const std::vector<std::int32_t>& among,
     const std::function<void(std::int32_t token, std::size_t place, double cosine)>& visit) {
   const Index d = stream.shape.d;
-  const auto length = [](double norm) { return std::max(norm, kLeastLength); };
+  const auto length = [](double norm) { return std::max(norm, kMinLength); };
   for_each_cosine(unit_keys(keys_of(stream, tokens), d, length),
                   unit_keys(keys_of(stream, among), d, length), d,
                   [&](Index i, const double* cosines) {

@@ -38,8 +38,8 @@
 namespace kvbench::methods::compactor {
 namespace {
 
-constexpr double kRidge = 1e-2;           // ridge of X^T X
-constexpr double kLeastDeviation = 1e-6;  // deviation of scores
+constexpr double kRidge = 1e-2;         // ridge of X^T X
+constexpr double kMinDeviation = 1e-6;  // deviation of scores
 constexpr double kPaddedLogit = -1e-9;
 
 enum class Score { kBoth, kLeverage, kAttention };
@@ -174,8 +174,7 @@ void standardise(const std::vector<Vector*>& heads) {
   for (const Vector* head : heads) {
     for (const double x : *head) squares += (x - mean) * (x - mean);
   }
-  const double deviation =
-      std::max(kLeastDeviation, std::sqrt(squares / std::max(1.0, count - 1.0)));
+  const double deviation = std::max(kMinDeviation, std::sqrt(squares / std::max(1.0, count - 1.0)));
   for (Vector* head : heads) {
     for (double& x : *head) x = (x - mean) / deviation;
   }

@@ -3,8 +3,8 @@
 //
 // Source: D2O (Wan et al.), its code AIoT-MLSys-Lab/D2O 12c99d8, by a short description of it.
 //   H2O's accumulated attention -> scores_, start size -> sinks, EMA threshold tau -> threshold_
-// Of a token e that goes, c is the largest cosine of its key to a kept one's. The threshold is the
-// mean of c over the first tokens that go, and later (1 - smoothing) old + smoothing mean; those
+// c is the largest cosine of the key of a token that goes to a kept one's. The threshold is the
+// mean of c over the first tokens that go, and later (1 - smoothing) old + smoothing mean. Tokens
 // with c at or above it are merged: a kept key or value becomes the mean of itself and of c times
 // those that are merged into it. Merged keys are attended to as they are, by scores as by answers.
 // Departures: eviction begins one row earlier than in the release; cosines are of one KV head (the

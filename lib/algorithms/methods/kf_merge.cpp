@@ -4,7 +4,7 @@
 // Source: KVCache-Factory (after LOOK-M and KVMerger); code Zefan-Cai/KVCache-Factory c97f9d7,
 // pyramidkv/pyramidkv_utils.py (merge_kv).
 //   indices -> select, merge -> rule
-// Of a kept vector t and the dropped ones e that are merged into it, m of them:
+// A kept vector t, with m dropped vectors e merged into it, becomes
 //   pivot      the mean of t and of the m means (e + t) / 2
 //   weighted   (t + sum w e) / (1 + sum w), w = max((cosine + 1) / 2, 1e-6)
 // All that is dropped is merged, whatever its cosine. `select` runs at its own defaults with this
@@ -19,7 +19,7 @@
 namespace kvbench::methods::kf_merge {
 namespace {
 
-constexpr double kLeastWeight = 1e-6;
+constexpr double kMinWeight = 1e-6;
 
 enum class Rule { kPivot, kWeighted };
 
@@ -71,7 +71,7 @@ class KfMerge final : public CompressOnce {
     for (const Source& source : sources) {
       const double* other = vectors.row(source.token);
       const double weight =
-          p_.rule == Rule::kPivot ? 1.0 : std::max((source.cosine + 1.0) / 2.0, kLeastWeight);
+          p_.rule == Rule::kPivot ? 1.0 : std::max((source.cosine + 1.0) / 2.0, kMinWeight);
       weights += weight;
       for (std::size_t k = 0; k < sum.size(); ++k) {
         sum[k] += p_.rule == Rule::kPivot ? (other[k] + own[k]) / 2.0 : weight * other[k];

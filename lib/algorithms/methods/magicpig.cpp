@@ -46,7 +46,7 @@ struct Parameters {
   Planes planes = Planes::kHead;
 };
 
-constexpr Index kMostBits = 24;
+constexpr Index kMaxBits = 24;
 
 constexpr Index kPlanesAtOnce = 32;
 constexpr Index kVectorsAtOnce = 6;
@@ -280,9 +280,7 @@ AlgorithmDescription describe() {
   d.limits.alibi = "magicpig finds tokens by hashes of their keys alone";
   d.limits.all_tokens = "magicpig reads tokens up to the row's own";
   d.parameters = {
-      field("bits", &Parameters::bits, "sign bits of a table's hash")
-          .at_least(0)
-          .at_most(kMostBits),
+      field("bits", &Parameters::bits, "sign bits of a table's hash").at_least(0).at_most(kMaxBits),
       field("tables", &Parameters::tables, "hash tables").at_least(1).at_most(1e6),
       sinks_field(&Parameters::sinks),
       recent_field(&Parameters::recent, "last tokens of the prompt; always read"),

@@ -19,7 +19,7 @@ namespace kvbench::methods::merge_cosine {
 
 namespace {
 
-constexpr double kLeastLength = 1e-6;  // length of the values that weigh a merge
+constexpr double kMinLength = 1e-6;  // length of the values that weigh a merge
 
 struct Parameters {
   TokenCount budget;
@@ -59,7 +59,7 @@ class MergeCosine final : public CompressOnce {
       if (cosine < p_.threshold || cosine <= 0.0) return;
       const double of_dropped = value_length(token);
       const double weight =
-          cosine * of_dropped / (of_dropped + value_length(kept[target]) + kLeastLength);
+          cosine * of_dropped / (of_dropped + value_length(kept[target]) + kMinLength);
       weights[target] += weight;
       merged_ += weight > 0.0 ? 1 : 0;
       std::vector<double>& sum = sketch_.own_values[target];

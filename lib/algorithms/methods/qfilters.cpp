@@ -25,7 +25,7 @@
 namespace kvbench::methods::qfilters {
 namespace {
 
-constexpr double kLeastGap = 1e-9;  // gap of the two largest singular values, relative
+constexpr double kMinGap = 1e-9;  // gap of the two largest singular values, relative
 
 // sum of q q^T over rows, [d * d].
 std::vector<double> gram(const Stream& stream, int g, PromptRange rows) {
@@ -77,7 +77,7 @@ struct QueryFilter {
     const auto singular = [&](std::size_t k) {
       return k < eigen.values.size() ? std::sqrt(std::max(eigen.values[k], 0.0)) : 0.0;
     };
-    if (!(singular(0) - singular(1) > kLeastGap * singular(0))) {
+    if (!(singular(0) - singular(1) > kMinGap * singular(0))) {
       throw CellError(
           "the queries of the prompt have no main direction: their two largest "
           "singular values are equal, or all are 0");

@@ -34,7 +34,7 @@ struct Parameters {
   ReadShare share = ReadShare::kHead;
 };
 
-constexpr Index kLeastPages = 3;  // limit of the released evaluation
+constexpr Index kMinPages = 3;  // limit of the released evaluation
 
 // Numbers of the lower bounds of all pages.
 Index lower_bounds(Index page, const StreamShape& shape) {
@@ -98,7 +98,7 @@ class Quest final : public Algorithm {
   std::vector<Index> chosen(const std::vector<double>& bounds, Index tokens) const {
     const auto pages = std::ssize(bounds);
     if (p_.semantics == Semantics::kEvaluation) {
-      const Index count = std::max(kLeastPages, std::min(tokens, budget_) / p_.page);
+      const Index count = std::max(kMinPages, std::min(tokens, budget_) / p_.page);
       return best_tokens(bounds, 0, count);
     }
     const Index count = std::max<Index>(1, budget_ / p_.page);

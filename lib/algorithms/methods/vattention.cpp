@@ -36,8 +36,8 @@
 namespace kvbench::methods::vattention {
 namespace {
 
-constexpr double kLeastDeviation = 1e-8;  // the release's floors
-constexpr double kLeastError = 1e-8;
+constexpr double kMinDeviation = 1e-8;  // the release's floors
+constexpr double kMinError = 1e-8;
 
 struct Parameters {
   TokenCount sinks = 128;
@@ -133,12 +133,12 @@ class VAttention final : public Algorithm {
     double squares = 0.0;
     for (const double each : drawn) squares += (each - mean) * (each - mean);
     const double deviation =
-        std::max(kLeastDeviation, std::sqrt(squares / static_cast<double>(base - 1)));
+        std::max(kMinDeviation, std::sqrt(squares / static_cast<double>(base - 1)));
     double known = 0.0;
     for (Index token = 0; token < range.first; ++token) known += e[token];
     for (Index token = range.last; token <= row.row; ++token) known += e[token];
     for (const Index token : best) known += e[token];
-    const double allowed = std::max(kLeastError, p_.epsilon * (known + size * mean));
+    const double allowed = std::max(kMinError, p_.epsilon * (known + size * mean));
     const double root = normal_quantile(1.0 - p_.delta) * deviation * size / allowed;
     const auto wanted = static_cast<Index>(std::clamp(root * root, 1.0, size));
     return std::clamp(wanted, std::min(base, range.size()), range.size());

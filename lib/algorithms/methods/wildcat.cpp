@@ -6,8 +6,8 @@
 // 1166446 (its older temperature) and 1c0ab17 (the press of kvpress).
 //   mean key kbar -> centre, temperature tau^2 -> temperature(), residual res -> residual_,
 //   W = K_SS^-1 K_S -> weights(): a pivot's own value is its row of W V, its w_den of W 1
-// What the division into bins leaves joins the recent tokens, so that up to bins - 1 tokens more
-// than the budget are kept.
+// Tokens that the division into bins leaves join the recent tokens, so that up to bins - 1 tokens
+// more than the budget are kept.
 // Departures: keys are shifted for the fit alone, which the answers do not see: a common factor of
 // both sums; the kernel matrix of the pivots is solved by its Cholesky factor, where the release
 // updates its inverse; a residual below 1e-12 is rounding and counts as 0; the normalised
@@ -26,8 +26,8 @@
 namespace kvbench::methods::wildcat {
 namespace {
 
-constexpr double kLeastDenominator = 1e-20;
-constexpr double kLeastResidual = 1e-12;
+constexpr double kMinDenominator = 1e-20;
+constexpr double kMinResidual = 1e-12;
 constexpr double kLargestExponent = 700.0;
 constexpr double kFixedTemperature = 3.94582;  // the release's numbers
 constexpr double kLambertScale = 6.383202050647408;
@@ -149,7 +149,7 @@ class Bin {
       for (const auto& before : components_) sum = std::fma(-before[pivot], before[j], sum);
       component[j] = j == pivot ? root : sum / root;
       residual_[j] = std::fma(-component[j], component[j], residual_[j]);
-      if (residual_[j] < kLeastResidual || j == pivot) residual_[j] = 0.0;
+      if (residual_[j] < kMinResidual || j == pivot) residual_[j] = 0.0;
     }
     pivots_.push_back(pivot);
     components_.push_back(std::move(component));
@@ -299,7 +299,7 @@ class WildCat final : public CompressOnce {
 
   Parameters p_;
   Bins bins_;
-  AnswerRule rule_{kLeastDenominator, {}, {}};
+  AnswerRule rule_{kMinDenominator, {}, {}};
   Index pivots_ = 0;
   double residual_ = 0.0;
 };

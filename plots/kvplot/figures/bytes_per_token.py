@@ -123,8 +123,12 @@ def _budgets(table: pandas.DataFrame) -> str:
     if "params.budget" not in table:
         return ""
     budgets = table[["label", "params.budget"]].dropna().drop_duplicates("label")
-    told = ", ".join(f"{in_words(label)} {budget}" for label, budget in budgets.to_numpy().tolist())
-    return f"Budgets in tokens, or below 1 as a fraction of the prompt: {told}. " if told else ""
+    listed = ", ".join(
+        f"{in_words(label)} {budget}" for label, budget in budgets.to_numpy().tolist()
+    )
+    return (
+        f"Budgets in tokens, or below 1 as a fraction of the prompt: {listed}. " if listed else ""
+    )
 
 
 def _tokens(axis: Axes, tokens: list[float]) -> None:

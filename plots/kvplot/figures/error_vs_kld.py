@@ -62,9 +62,9 @@ def chosen(loop: Loop, texts: list[str], names: list[str] | None) -> list[str]:
     if unknown:
         raise ResultsError(f"{loop.path}: no text {unknown[0]}; there are {', '.join(texts)}")
     drawn = names or texts
-    if len(drawn) > style.MOST_PANELS:
+    if len(drawn) > style.MAX_PANELS:
         raise ResultsError(
-            f"{loop.path}: {len(drawn)} texts, and a figure has at most {style.MOST_PANELS} "
+            f"{loop.path}: {len(drawn)} texts, and a figure has at most {style.MAX_PANELS} "
             f"panels: choose some with --texts, of {', '.join(texts)}; rank_agreement shows all "
             "together"
         )
@@ -99,7 +99,7 @@ def draw(inputs: Namespace) -> Figure:
     ranks = ranked.groupby("sequence", sort=False)[[metric, KL]].apply(
         lambda own: own[metric].corr(own[KL], method="spearman")
     )
-    told = ", ".join(f"{rho:.2f} ({text})" for text, rho in ranks.items() if rho == rho)
+    listed = ", ".join(f"{rho:.2f} ({text})" for text, rho in ranks.items() if rho == rho)
     counts = ranked.groupby("sequence").size()
     return Figure(
         "error_vs_kld",
@@ -112,6 +112,6 @@ def draw(inputs: Namespace) -> Figure:
         "standard error of the mean over decoded rows, from blocks of consecutive ones"
         f"{cut(drawn[KL], drawn['kl.se'])}. "
         f"Spearman's rank correlation over {counts.min()} settings"
-        f"{' of all methods' if inputs.only else ''}: {told or 'undefined'}. "
+        f"{' of all methods' if inputs.only else ''}: {listed or 'undefined'}. "
         f"{loop.facts(texts)}",
     )

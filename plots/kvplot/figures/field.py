@@ -43,7 +43,7 @@ KINDS = {
     "reads": "all is held, a part is read",
 }
 MARKS = ("o", "D", "s")
-FEWEST, MOST = 12, 80
+MIN_METHODS, MAX_METHODS = 12, 80
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 def fits(results: Results) -> bool:
     table = compared(results)
-    return len(table) > 0 and FEWEST <= table["method"].nunique() <= MOST
+    return len(table) > 0 and MIN_METHODS <= table["method"].nunique() <= MAX_METHODS
 
 
 def compared(results: Results, metric: str = METRIC) -> pandas.DataFrame:
@@ -149,7 +149,7 @@ def draw(inputs: Namespace) -> Figure:
         )
     found = means(table, inputs.metric)
     rows = list(dict.fromkeys(zip(found["kind"], found["method"])))
-    if len(rows) > MOST:
+    if len(rows) > MAX_METHODS:
         raise ResultsError(f"{results.path}: {len(rows)} methods are too many for one figure")
     kinds = list(dict.fromkeys(kind for kind, _ in rows))
     # A line between two kinds, which names the next one.

@@ -32,7 +32,7 @@ METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 COSTS = {"memory": MEMORY, "traffic": "traffic.fraction"}
 # Words for the cost that two settings have in common.
 SAME = {"memory": "at the same memory", "traffic": "where a row reads as many bytes"}
-MOST = 60
+MAX_POINTS = 60
 NEAR = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # costs that group the rows
 UNIFORM = "uniform"
 
@@ -54,7 +54,7 @@ def add_options(parser: ArgumentParser) -> None:
 
 def fits(results: Results) -> bool:
     table = ratios(results)
-    return len(table) > 0 and table.groupby(POINT).ngroups <= MOST
+    return len(table) > 0 and table.groupby(POINT).ngroups <= MAX_POINTS
 
 
 def ratios(results: Results, against: str = UNIFORM, cost: str = MEMORY) -> pandas.DataFrame:
@@ -131,7 +131,7 @@ def draw(inputs: Namespace) -> Figure:
         means[f"ratio_{end}"] = 2.0 ** means[end]
     means["near"] = means[cost].map(lambda held: min(NEAR, key=lambda at: abs(at - held)))
     means = means.sort_values(["near", "mean"]).reset_index(drop=True)
-    if len(means) > MOST:
+    if len(means) > MAX_POINTS:
         raise ResultsError(f"{results.path}: {len(means)} settings are too many for one figure")
     others = results.ok[results.ok["label"] != against]
     figure, axes = style.panels(1, 1, 0.9 + 0.155 * len(means))

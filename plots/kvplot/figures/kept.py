@@ -16,14 +16,14 @@ from kvplot.figure import Figure
 from kvplot.results import ResultsError
 
 NEEDS = ("caches",)
-MOST_BANDS = 12
-MOST_LINES = 256  # decode rows of a band: more than its height has pixels
+MAX_BANDS = 12
+MAX_LINES = 256  # decode rows of a band: more than its height has pixels
 Array = NDArray[numpy.float64]
 
 UNSEEN = (0.93, 0.93, 0.93)
 GREY = "#7F7F7F"
 # Base-2 logarithms of the weights per token at both ends of the shades.
-LEAST, MOST = -2.0, 4.0
+MIN_EXPONENT, MAX_EXPONENT = -2.0, 4.0
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -91,7 +91,9 @@ def raster(rows: Rows, at: NDArray[numpy.int64], tokens: int, width: int) -> Arr
 def shade(weight: Array, colour: style.Colour) -> Array:
     """RGB of a method's colour: pale for a light weight, dark for a heavy one, white for none."""
     with numpy.errstate(divide="ignore"):
-        part = ((numpy.log2(weight) - LEAST) / (MOST - LEAST)).clip(0, 1)[..., None]
+        part = ((numpy.log2(weight) - MIN_EXPONENT) / (MAX_EXPONENT - MIN_EXPONENT)).clip(0, 1)[
+            ..., None
+        ]
     pure = numpy.array(to_rgb(colour))
     pale, dark = 1 - 0.4 * (1 - pure), 0.3 * pure
     shown = numpy.where(
@@ -117,7 +119,7 @@ def _band(axis: Axes, rows: Rows, colour: style.Colour, prompt: int, tokens: int
     """Draws a band; returns whether it is one line, since the kept tokens of the prompt stay."""
     width = -(-tokens // (512 if style.narrow() else 1024))
     steady = _steady(rows, prompt, tokens)
-    at = numpy.array([tokens - 1]) if steady else decode_rows(prompt, tokens, MOST_LINES)
+    at = numpy.array([tokens - 1]) if steady else decode_rows(prompt, tokens, MAX_LINES)
     picture = shade(raster(rows, at, tokens, width), colour)
     starts = width * numpy.arange(picture.shape[1])
     picture[(picture == 1.0).all(axis=2) & (starts > at[:, None])] = UNSEEN
@@ -156,10 +158,10 @@ def _table(label: str, method: str, place: Place, rows: Rows) -> pandas.DataFram
 
 def draw(inputs: Namespace) -> Figure:
     caches: Caches = inputs.caches
-    if len(caches.files) > MOST_BANDS:
+    if len(caches.files) > MAX_BANDS:
         raise ResultsError(
             f"{len(caches.files)} cache files are unreadable below one another: name at most "
-            f"{MOST_BANDS}"
+            f"{MAX_BANDS}"
         )
     place = chosen(inputs)
     heads, tokens = caches.heads(place)

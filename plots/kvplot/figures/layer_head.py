@@ -11,13 +11,13 @@ from kvplot.results import Results, ResultsError, mean_over_units
 
 NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
-MOST = 36
+MAX_UNITS = 36
 add_options = ecdf.add_options
 
 
 def fits(results: Results) -> bool:
     units = results.ok[["layer", "kv_head"]].drop_duplicates()
-    return 1 < len(units) <= MOST and len(ecdf.at_memory(results, 0.35)) > 1
+    return 1 < len(units) <= MAX_UNITS and len(ecdf.at_memory(results, 0.35)) > 1
 
 
 def draw(inputs: Namespace) -> Figure:

@@ -57,7 +57,7 @@ def draw(inputs: Namespace) -> Figure:
     for row, text in zip(axes, ("relative error", "normalizer / exact", "relative error")):
         row[0].set_ylabel(text)
     style.legend_above(axes[0][0], handles)
-    told = bars(table, METRIC)
+    text = bars(table, METRIC)
     return Figure(
         "merge_reduce",
         figure,
@@ -65,7 +65,7 @@ def draw(inputs: Namespace) -> Figure:
         f"{words(METRIC)}, of BalanceKV's Algorithm 1 over its batch t (top; dotted: slope -1), "
         "estimated normalizer over the exact one (middle; 1 is right), and the error against "
         f"{WORDS[MEMORY]} beside uniform sampling (bottom). balancekv: the smaller side is kept, "
-        f"as printed. {_slopes(tree)} {told[0].upper()}{told[1:]}. {facts(results)}",
+        f"as printed. {_slopes(tree)} {text[0].upper()}{text[1:]}. {facts(results)}",
     )
 
 

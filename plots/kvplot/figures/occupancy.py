@@ -20,7 +20,7 @@ from kvplot.results import ResultsError
 
 NEEDS = ("caches",)
 METHOD = "balancekv"
-MOST_ROWS = 3  # values of T
+MAX_ROWS = 3  # values of T
 STEPS = 401  # tokens at which a trace is drawn
 TREES = ("denominator", "numerator")
 SIDES = {"smaller": "smaller side, as printed", "exact_half": "exact half", "random": "random side"}
@@ -109,10 +109,10 @@ def draw(inputs: Namespace) -> Figure:
     by_halvings: dict[str, Setting] = {}
     for each in sorted(ordered, key=lambda setting: setting.T):
         by_halvings.setdefault(each.T, each)
-    if len(by_halvings) > MOST_ROWS:
+    if len(by_halvings) > MAX_ROWS:
         raise ResultsError(
             f"{len(by_halvings)} values of T are unreadable below one another: name files of at "
-            f"most {MOST_ROWS}"
+            f"most {MAX_ROWS}"
         )
     held = {
         (setting, unit): held_by(setting, unit, tokens) for setting in settings for unit in units

@@ -18,7 +18,7 @@ NEEDS = ("results",)
 WHOLE = True
 METRIC, MEMORY = forest.METRIC, forest.MEMORY
 # Limits of the axis: values outside are drawn at its end; the table has all.
-LEAST, MOST = 0.2, 20.0
+MIN_RATIO, MAX_RATIO = 0.2, 20.0
 
 
 def draw(inputs: Namespace) -> Figure:
@@ -55,7 +55,7 @@ def draw(inputs: Namespace) -> Figure:
         table,
         f"{words(METRIC)}, over that of uniform sampling at the same memory, paired by unit; below "
         "1 is better. Faint: units; marker and bar: geometric mean with its 95 % interval, "
-        f"{over(table)}; what lies outside of {LEAST:g} to {MOST:g} is drawn at that end. "
+        f"{over(table)}; what lies outside of {MIN_RATIO:g} to {MAX_RATIO:g} is drawn at that end. "
         f"{facts(results)}{always_kept(results.ok)}"
         f"{undrawn(others, table, 'memory outside of that of uniform in some unit', METRIC)}",
     )
@@ -67,7 +67,7 @@ def _panel(axis: Axes, own: pandas.DataFrame, units: pandas.DataFrame) -> None:
     for _, unit in units.sort_values(MEMORY).groupby(UNIT):
         axis.plot(
             unit[MEMORY],
-            numpy.clip(2.0 ** unit["log2_ratio"], LEAST, MOST),
+            numpy.clip(2.0 ** unit["log2_ratio"], MIN_RATIO, MAX_RATIO),
             color="0.55",
             linewidth=0.6,
             linestyle="-" if joined else "none",
@@ -75,7 +75,7 @@ def _panel(axis: Axes, own: pandas.DataFrame, units: pandas.DataFrame) -> None:
             markersize=3.5,
         )
     middle = own["ratio_mean"].to_numpy()
-    ends = numpy.clip(own[["ratio_low", "ratio_high"]].to_numpy(), LEAST, MOST).T
+    ends = numpy.clip(own[["ratio_low", "ratio_high"]].to_numpy(), MIN_RATIO, MAX_RATIO).T
     axis.errorbar(
         own[MEMORY],
         middle,
@@ -90,5 +90,5 @@ def _panel(axis: Axes, own: pandas.DataFrame, units: pandas.DataFrame) -> None:
     )
     axis.axhline(1.0, color="black", linewidth=0.7, linestyle=":")
     axis.set_yscale("log")
-    axis.set_ylim(LEAST, MOST)
+    axis.set_ylim(MIN_RATIO, MAX_RATIO)
     style.plain_log(axis.yaxis)

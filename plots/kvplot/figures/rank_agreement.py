@@ -39,7 +39,7 @@ METRICS = (
 )
 PANELS = {"all": "all settings", "budget": "settings of one budget"}
 # Ranks of fewer settings say nothing.
-LEAST = 3
+MIN_SETTINGS = 3
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -77,8 +77,8 @@ def budget_of(point: str) -> str:
 
 
 def rank_correlation(own: pandas.DataFrame, metric: str) -> float:
-    """NaN where either is constant, or there are fewer than LEAST settings."""
-    if len(own) < LEAST or own[metric].nunique() < 2 or own[KL].nunique() < 2:
+    """NaN where either is constant, or there are fewer than MIN_SETTINGS settings."""
+    if len(own) < MIN_SETTINGS or own[metric].nunique() < 2 or own[KL].nunique() < 2:
         return float("nan")
     return float(own[metric].corr(own[KL], method="spearman"))
 
@@ -137,7 +137,7 @@ def draw(inputs: Namespace) -> Figure:
     texts = by_text(loop, inputs.only, inputs.memories)
     if texts.empty:
         raise ResultsError(
-            f"{loop.path}: no text has {LEAST} settings with a divergence above rounding"
+            f"{loop.path}: no text has {MIN_SETTINGS} settings with a divergence above rounding"
         )
     table = intervals(texts)
     panels = [name for name in PANELS if name in set(table["over"])]

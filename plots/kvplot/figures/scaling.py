@@ -21,7 +21,7 @@ NEEDS = ("results",)
 METRIC, RATIO, REFERENCE = "errors.relative_l2.mean", "ratio", "uniform"
 SETTING = ["algorithm", "label", "params.T"]
 ENDS = ("", "_low", "_high")
-ERROR = "value"  # of the metric, in tables of units
+ERROR = "value"  # column of the metric in tables of units
 
 
 def add_options(parser: ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from kvplot.results import Results, ResultsError
 NEEDS = ("results",)
 BY = ("layer",)
 # Where the kept mass is known to a double's rounding, 1 / it is too.
-LEAST = 1e-12
+MIN_KEPT_MASS = 1e-12
 
 
 def growth(results: Results) -> pandas.DataFrame:
@@ -22,7 +22,7 @@ def growth(results: Results) -> pandas.DataFrame:
     if cells.empty:
         raise ResultsError(f"{results.path}: no finished cell but exact ones")
     rows = results.rows("kept_mass", cells["id"])
-    rows = rows[rows["kept_mass"] > LEAST]
+    rows = rows[rows["kept_mass"] > MIN_KEPT_MASS]
     if rows.empty:
         raise ResultsError(f"{results.path}: no row keeps attention mass")
     rows["factor"] = 1.0 / rows["kept_mass"]

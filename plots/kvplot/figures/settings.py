@@ -20,7 +20,7 @@ from kvplot.results import FLOAT, POINT, UNIT, Results, ResultsError, did_you_me
 from kvplot.statistics import ENDS, geometric_means, over, summarised
 
 NEEDS = ("results",)
-MOST = 60
+MAX_SETTINGS = 60
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 
 
@@ -45,7 +45,7 @@ def summary(results: Results) -> pandas.DataFrame:
 
 
 def fits(results: Results) -> bool:
-    return 1 < len(_drawn(results)) <= MOST
+    return 1 < len(_drawn(results)) <= MAX_SETTINGS
 
 
 def _drawn(results: Results) -> pandas.DataFrame:
@@ -130,7 +130,7 @@ def draw(inputs: Namespace) -> Figure:
     table = _drawn(results)
     if table.empty:
         raise ResultsError(f"{results.path}: no mean error above rounding")
-    if len(table) > MOST:
+    if len(table) > MAX_SETTINGS:
         raise ResultsError(f"{results.path}: {len(table)} settings are too many for one figure")
     table = table.assign(setting=names(table)).reset_index(drop=True)
     height = 0.9 + 0.16 * len(table)
@@ -171,10 +171,10 @@ def draw(inputs: Namespace) -> Figure:
             f"nearest in memory, paired by unit: geometric mean, 95 % interval ({over(pairs)}), "
             f"units (ticks), and on the right in how many of them it is smaller.{_unequal(pairs)}"
         )
-        told = zip(table["setting"], table["error"], table["memory"])
+        points = zip(table["setting"], table["error"], table["memory"])
         error.set_yticks(
             range(len(table)),
-            [f"{in_words(name)} ({error:.3f}; {held:.2f})" for name, error, held in told],
+            [f"{in_words(name)} ({error:.3f}; {held:.2f})" for name, error, held in points],
         )
     else:
         for place, (algorithm, held) in enumerate(zip(table["algorithm"], table["memory"])):

@@ -11,7 +11,7 @@ from kvplot.inspection import attention_of
 from kvplot.results import Entry
 
 NEEDS = ("inspection",)
-MOST_TICKS = 12
+MAX_TICKS = 12
 
 
 def _rows(layer: Entry, head: Entry) -> Iterator[Entry]:
@@ -65,7 +65,7 @@ def draw(inputs: Namespace) -> Figure:
             markeredgewidth=0,
             markersize=3.5,
         )
-    if len(layers) <= MOST_TICKS:
+    if len(layers) <= MAX_TICKS:
         axis.set_xticks(layers)
     axis.set_xlabel("layer")
     axis.set_ylabel("probabilities below, %")

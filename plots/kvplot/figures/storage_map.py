@@ -30,7 +30,7 @@ def add_options(parser: ArgumentParser) -> None:
         choices=["layer", "storage"],
         help="one panel per layer instead of the mean over all units, in files "
         "storage_map_by_layer; or one panel per storage with a line per method, at most "
-        f"{style.MOST_PANELS} storages",
+        f"{style.MAX_PANELS} storages",
     )
 
 

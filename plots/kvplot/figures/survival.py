@@ -21,7 +21,7 @@ from kvplot.results import ResultsError
 from kvplot.statistics import mean_interval, over
 
 NEEDS = ("caches",)
-MOST_LINES = 12
+MAX_LINES = 12
 CURVE = 33  # decode rows
 PARTS = 24  # parts of the prompt
 Mask = NDArray[numpy.bool_]
@@ -138,9 +138,9 @@ def independent(table: pandas.DataFrame, units: int) -> NDArray[numpy.float64]:
 
 def draw(inputs: Namespace) -> Figure:
     caches: Caches = inputs.caches
-    if len(caches.files) > MOST_LINES:
+    if len(caches.files) > MAX_LINES:
         raise ResultsError(
-            f"{len(caches.files)} lines in one panel are unreadable: name at most {MOST_LINES} "
+            f"{len(caches.files)} lines in one panel are unreadable: name at most {MAX_LINES} "
             "cache files"
         )
     sequence = caches.sequence(inputs.sequence)

@@ -8,12 +8,12 @@ from kvplot.report.page import page
 from kvplot.report.verdicts import read_check, read_comparison
 from kvplot.results import Results, ResultsError
 
-MOST_RESULTS = 2
+MAX_RESULTS = 2
 # Numbers over rows that neither the still parts nor any figure on the page shows; the page's data
 # are read apart from them. They are half of a cell.
 UNUSED = ("median", "p90", "p99", "max")
 # A browser answers a click among single cells of 100,000 in 0.3 s.
-MOST_CELLS = 250_000
+MAX_CELLS = 250_000
 
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
@@ -79,19 +79,19 @@ def run(arguments: Namespace) -> list[str]:
         if arguments.out.exists() and path.exists() and arguments.out.samefile(path):
             raise ResultsError(f"{path}: the page would replace it; choose another --out")
     refuse_to_replace(arguments.out)
-    if len(arguments.results) > MOST_RESULTS:
+    if len(arguments.results) > MAX_RESULTS:
         raise ResultsError(
-            f"{len(arguments.results)} results: a page shows at most {MOST_RESULTS}; "
+            f"{len(arguments.results)} results: a page shows at most {MAX_RESULTS}; "
             "name A and B, or make a page for each"
         )
-    if arguments.compare and len(arguments.results) != MOST_RESULTS:
+    if arguments.compare and len(arguments.results) != MAX_RESULTS:
         raise ResultsError("--compare needs two results, in the order of `kvbench compare A B`")
     every = [Results(path, left_out=is_unused) for path in arguments.results]
     for results in every:
-        if len(results.document["cells"]) > MOST_CELLS:
+        if len(results.document["cells"]) > MAX_CELLS:
             raise ResultsError(
                 f"{results.path}: has {len(results.document['cells'])} cells, more than the "
-                f"{MOST_CELLS} that a page holds; draw figures, or give parts of the sweep a page "
+                f"{MAX_CELLS} that a page holds; draw figures, or give parts of the sweep a page "
                 "each (`kvbench run --only` into a folder of its own)"
             )
     comparison = read_comparison(arguments.compare, every) if arguments.compare else None

@@ -5,7 +5,7 @@ from html import escape
 from kvplot.report.tables import number_text, params_text, shown_path, shown_text, table
 from kvplot.results import Entry
 
-MOST_VIOLATIONS = 200
+MAX_VIOLATIONS = 200
 VERDICTS = ("worse", "unclear", "better", "same")
 LISTED = ("vacuous", "skipped", "undefined")
 
@@ -88,7 +88,7 @@ def checked(document: Entry) -> str:
             number_text(each.get("allowed")),
             _reference(each.get("cell") or {}),
         )
-        for name, each in named[:MOST_VIOLATIONS]
+        for name, each in named[:MAX_VIOLATIONS]
     ]
     of_results, of_bounds = (
         escape(shown_path(document[name])) for name in ("results", "bounds_file")

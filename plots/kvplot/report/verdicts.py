@@ -5,71 +5,74 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kvplot import shape
+from kvplot import checks
 from kvplot.documents import Entry, read_json
 from kvplot.results import Results, ResultsError
 
-FLAG = shape.leaf("true or false", lambda value: isinstance(value, bool))
+FLAG = checks.leaf("true or false", lambda value: isinstance(value, bool))
 WORDS = ("same", "better", "worse", "unclear")
-INTERVAL = shape.members(
-    {"mean": shape.optional(shape.NUMBER)}, {"ci95": shape.optional(shape.array(shape.NUMBER, 2))}
+INTERVAL = checks.members(
+    {"mean": checks.optional(checks.NUMBER)},
+    {"ci95": checks.optional(checks.array(checks.NUMBER, 2))},
 )
-METRIC = shape.members(
-    {"units": shape.COUNT},
+METRIC = checks.members(
+    {"units": checks.COUNT},
     {
-        "a": shape.optional(shape.NUMBER),
-        "b": shape.optional(shape.NUMBER),
+        "a": checks.optional(checks.NUMBER),
+        "b": checks.optional(checks.NUMBER),
         "ratio": INTERVAL,
-        "verdict": shape.one_of(*WORDS),
+        "verdict": checks.one_of(*WORDS),
     },
 )
-CELL = shape.members({}, others=shape.shown)
-COMPARISON = shape.members(
+CELL = checks.members({}, others=checks.shown)
+COMPARISON = checks.members(
     {
-        "a": shape.TEXT,
-        "b": shape.TEXT,
+        "a": checks.TEXT,
+        "b": checks.TEXT,
         "passed": FLAG,
-        "tolerance": shape.NUMBER,
-        "pairs": shape.COUNT,
-        "settings": shape.array(
-            shape.members(
+        "tolerance": checks.NUMBER,
+        "pairs": checks.COUNT,
+        "settings": checks.array(
+            checks.members(
                 {
-                    "algorithm": shape.TEXT,
-                    "label": shape.TEXT,
-                    "params": shape.PARAMS,
-                    "metrics": shape.members({}, others=METRIC),
+                    "algorithm": checks.TEXT,
+                    "label": checks.TEXT,
+                    "params": checks.PARAMS,
+                    "metrics": checks.members({}, others=METRIC),
                 }
             )
         ),
-        **dict.fromkeys(("lost", "gained", "only_a", "only_b"), shape.array(shape.shown)),
+        **dict.fromkeys(("lost", "gained", "only_a", "only_b"), checks.array(checks.shown)),
     }
 )
-VIOLATION = shape.members(
-    {"reason": shape.TEXT},
+VIOLATION = checks.members(
+    {"reason": checks.TEXT},
     {
-        "cell": shape.optional(CELL),
-        "value": shape.optional(shape.NUMBER),
-        "allowed": shape.optional(shape.NUMBER),
+        "cell": checks.optional(CELL),
+        "value": checks.optional(checks.NUMBER),
+        "allowed": checks.optional(checks.NUMBER),
     },
 )
-CHECK = shape.members(
+CHECK = checks.members(
     {
-        "results": shape.TEXT,
-        "bounds_file": shape.TEXT,
+        "results": checks.TEXT,
+        "bounds_file": checks.TEXT,
         "passed": FLAG,
-        "violations": shape.array(VIOLATION),
-        "bounds": shape.array(
-            shape.members(
+        "violations": checks.array(VIOLATION),
+        "bounds": checks.array(
+            checks.members(
                 {
-                    "name": shape.TEXT,
-                    "kind": shape.TEXT,
-                    "metric": shape.TEXT,
+                    "name": checks.TEXT,
+                    "kind": checks.TEXT,
+                    "metric": checks.TEXT,
                     "held": FLAG,
-                    "matched": shape.COUNT,
-                    "tested": shape.COUNT,
-                    "evidence": shape.members({}, others=shape.shown),
-                    "violations": shape.array(VIOLATION),
-                    **dict.fromkeys(("vacuous", "skipped", "undefined"), shape.array(shape.shown)),
+                    "matched": checks.COUNT,
+                    "tested": checks.COUNT,
+                    "evidence": checks.members({}, others=checks.shown),
+                    "violations": checks.array(VIOLATION),
+                    **dict.fromkeys(
+                        ("vacuous", "skipped", "undefined"), checks.array(checks.shown)
+                    ),
                 }
             )
         ),
@@ -77,7 +80,7 @@ CHECK = shape.members(
 )
 
 
-def _read(path: Path, expected: shape.Shape, command: str) -> Entry:
+def _read(path: Path, expected: checks.Check, command: str) -> Entry:
     document = read_json(path, f"`{command}` prints it")
     fault = expected(document, "")
     if fault:

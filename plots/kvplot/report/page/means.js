@@ -54,7 +54,7 @@ function meanInterval(units, values, mean) {
 
 // ---- the units that are compared (kvplot: units.py)
 
-const MOST_NAMED = 8, FEW = 5;
+const MAX_NAMED = 8, FEW = 5;
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 // The comparison of the rows whose method is shown: {units, rows} as masks, `said` of the others,
@@ -104,14 +104,14 @@ function computeSame(path, choice) {
   for (const row of taking) {
     if (count[row] < every) counts.set(labelOf(row), [...(counts.get(labelOf(row)) ?? []), count[row]]);
   }
-  const told = [...counts].map(([label, found]) =>
+  const lacking = [...counts].map(([label, found]) =>
     `${label} has ${[...new Set([d3.min(found), d3.max(found)])].join(" to ")} of ${every}`);
-  if (told.length > MOST_NAMED) told.splice(MOST_NAMED, Infinity, `${told.length - MOST_NAMED} more methods lack some`);
-  if (told.length) said.push(`${told.join(", ")} KV heads.`);
+  if (lacking.length > MAX_NAMED) lacking.splice(MAX_NAMED, Infinity, `${lacking.length - MAX_NAMED} more methods lack some`);
+  if (lacking.length) said.push(`${lacking.join(", ")} KV heads.`);
   if (nulls && taking.length) {
     said.push(`Left out, no number for ${wordsOf(path)}: ${nulls} of ${finished} finished cells (${[...without].sort().join(", ")}).`);
   }
-  return { units, rows: compared, has: count, every, said: said.join(" "), isLacking: told.length > 0 };
+  return { units, rows: compared, has: count, every, said: said.join(" "), isLacking: lacking.length > 0 };
 }
 
 // Computed once for a choice.

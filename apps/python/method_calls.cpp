@@ -1,4 +1,4 @@
-#include "python/asking.hpp"
+#include "python/method_calls.hpp"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

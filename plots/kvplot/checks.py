@@ -1,6 +1,6 @@
 """Parts of a results.json or an inspection that kvplot reads, checked once when it is opened.
 
-A shape is a function of a value and its JSON pointer that returns the first fault as text, or None.
+A check is a function of a value and its JSON pointer that returns the first fault as text, or None.
 Members that kvplot does not read are not checked; `kvbench schema results` describes the whole
 file, and tests/plots/damaged_results_test.py compares the two.
 
@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Fault = str | None
-Shape = Callable[[Any, str], Fault]
+Check = Callable[[Any, str], Fault]
 
 LONGEST = 2**20  # characters of a text: more than a command line or a reason has
 LARGEST = 2**53  # integers above are not exact in other readers of JSON
 DEEPEST = 64  # levels of values that are only shown
 
 
-def told(value: Any) -> str:
+def describe(value: Any) -> str:
     """A value in a message."""
     if isinstance(value, dict):
         return "an object"
@@ -36,14 +36,14 @@ def told(value: Any) -> str:
 
 
 def _expected(what: str, value: Any, pointer: str) -> str:
-    return f"{pointer or '/'}: expected {what}, got {told(value)}"
+    return f"{pointer or '/'}: expected {what}, got {describe(value)}"
 
 
 def _escaped(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def leaf(what: str, fits: Callable[[Any], bool]) -> Shape:
+def leaf(what: str, fits: Callable[[Any], bool]) -> Check:
     return lambda value, pointer: None if fits(value) else _expected(what, value, pointer)
 
 
@@ -76,49 +76,49 @@ SCALAR = leaf(
 )
 
 
-def one_of(*words: str) -> Shape:
+def one_of(*words: str) -> Check:
     return leaf(" or ".join(f'"{word}"' for word in words), lambda v: v in words)
 
 
-def either(what: str, *shapes: Shape) -> Shape:
-    """A value that any of the shapes accepts."""
+def either(what: str, *checks: Check) -> Check:
+    """A value that any of the checks accepts."""
 
-    def check(value: Any, pointer: str) -> Fault:
-        if any(shape(value, pointer) is None for shape in shapes):
+    def checked(value: Any, pointer: str) -> Fault:
+        if any(check(value, pointer) is None for check in checks):
             return None
         return _expected(what, value, pointer)
 
-    return check
+    return checked
 
 
-def optional(shape: Shape) -> Shape:
-    return lambda value, pointer: None if value is None else shape(value, pointer)
+def optional(check: Check) -> Check:
+    return lambda value, pointer: None if value is None else check(value, pointer)
 
 
-def array(shape: Shape, length: int | None = None) -> Shape:
+def array(check: Check, length: int | None = None) -> Check:
     what = "an array" if length is None else f"an array of {length}"
 
-    def check(value: Any, pointer: str) -> Fault:
+    def checked(value: Any, pointer: str) -> Fault:
         if not isinstance(value, list) or length not in (None, len(value)):
             return _expected(what, value, pointer)
         for place, entry in enumerate(value):
-            fault = shape(entry, f"{pointer}/{place}")
+            fault = check(entry, f"{pointer}/{place}")
             if fault:
                 return fault
         return None
 
-    return check
+    return checked
 
 
 def members(
-    required: Mapping[str, Shape],
-    present: Mapping[str, Shape] | None = None,
-    others: Shape | None = None,
-) -> Shape:
+    required: Mapping[str, Check],
+    present: Mapping[str, Check] | None = None,
+    others: Check | None = None,
+) -> Check:
     """An object with the members `required`; `present` if they are there, `others` of the rest."""
     known = {**(present or {}), **required}
 
-    def check(value: Any, pointer: str) -> Fault:
+    def checked(value: Any, pointer: str) -> Fault:
         if not isinstance(value, dict):
             return _expected("an object", value, pointer)
         for name in required:
@@ -127,13 +127,13 @@ def members(
         for name, entry in value.items():
             if not _is_text(name):
                 return _expected("names that are text", name, pointer)
-            shape = known.get(name, others)
-            fault = shape(entry, f"{pointer}/{_escaped(name)}") if shape else None
+            check = known.get(name, others)
+            fault = check(entry, f"{pointer}/{_escaped(name)}") if check else None
             if fault:
                 return fault
         return None
 
-    return check
+    return checked
 
 
 def shown(value: Any, pointer: str, depth: int = 0) -> Fault:
@@ -152,9 +152,9 @@ def shown(value: Any, pointer: str, depth: int = 0) -> Fault:
 
 
 # Beyond it neither an axis nor a fit can be computed in doubles.
-MOST_SHOWN = 1e100
+MAX_SHOWN = 1e100
 MAGNITUDE = leaf(
-    f"a number from 0 to {MOST_SHOWN:g}", lambda v: _is_number(v) and 0 <= v <= MOST_SHOWN
+    f"a number from 0 to {MAX_SHOWN:g}", lambda v: _is_number(v) and 0 <= v <= MAX_SHOWN
 )
 NUMERIC = "t s delta delta_quantile epsilon recent_fraction tau_init tau_end damping"
 PARAMS = members(

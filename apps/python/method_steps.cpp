@@ -1,4 +1,4 @@
-#include "python/stepping.hpp"
+#include "python/method_steps.hpp"
 
 #include <fmt/format.h>
 #include <nanobind/ndarray.h>
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "python/arrays.hpp"
-#include "python/asking.hpp"
 #include "python/interruptible.hpp"
+#include "python/method_calls.hpp"
 #include "sweep/cell_identity.hpp"
 #include "system/error.hpp"
 
