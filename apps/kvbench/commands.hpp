@@ -29,6 +29,7 @@ Command add_merge(CLI::App& app);
   COMMAND(export)                 \
   COMMAND(check)                  \
   COMMAND(compare)                \
+  COMMAND(allocate)               \
   COMMAND(verify)                 \
   COMMAND(schema)                 \
   COMMAND(completion)

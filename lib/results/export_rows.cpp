@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 
 namespace kvbench {
@@ -32,12 +33,29 @@ std::string storage_text(const Json& cell) {
   return label.substr(bar + std::string(kBeforeStorage).size());
 }
 
+// The cell's storage as it is on its layer.
+Json storage_of(const Json& cell) {
+  const Json stored = is_stored(cell) ? cell.at("key").at(kStorage) : Json::object();
+  const Json layers = stored.is_object() ? stored.value("by_layer", Json()) : Json();
+  if (!layers.is_array()) return stored;
+  Json found = Json::object();
+  for (const Json& each : layers) {
+    const Json named = each.is_object() ? each.value("layers", Json()) : Json();
+    const bool is_named =
+        std::find(named.begin(), named.end(), cell["key"]["layer"]) != named.end();
+    if (is_named || (named.is_null() && found.empty()))
+      found = each.value(kStorage, Json::object());
+    if (is_named) break;
+  }
+  return found;
+}
+
 // storage.keys.codec and the like: a codec for every cell, float too.
 void flatten_storage(const Json& cell, FlatRow& row) {
   for (const char* tensor : {"keys", "values"}) {
     const std::string name = fmt::format("{}.{}", kStorage, tensor);
     const Json none = {{"codec", kFloat}};
-    const Json stored = is_stored(cell) ? cell.at("key").at(kStorage) : Json::object();
+    const Json stored = storage_of(cell);
     const Json codec = stored.is_object() ? stored.value(tensor, none) : none;
     flatten(name, codec.is_object() ? codec : Json{{"codec", codec}}, row);
   }

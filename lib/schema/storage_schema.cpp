@@ -55,6 +55,7 @@ Json both_tensors() {
 Json keys_and_values() {
   Json properties;
   for (const SweepKey& key : storage_keys().keys) {
+    if (key.name == "by_layer") continue;
     Json schema = {{"description", key.doc}};
     schema.update(codecs_of(key.name == "keys" ? CacheTensor::kKeys : CacheTensor::kValues));
     properties[key.name] = std::move(schema);
@@ -62,6 +63,19 @@ Json keys_and_values() {
   Json schema = object_schema(std::move(properties));
   schema["minProperties"] = 1;
   return schema;
+}
+
+Json by_layer() {
+  const Json storage = {{"anyOf", Json::array({both_tensors(), keys_and_values()})}};
+  Json properties;
+  for (const SweepKey& key : layer_storage_keys().keys) {
+    Json schema = {{"description", key.doc}};
+    schema.update(key.name == "layers" ? integers_schema(kIndexRange, false) : storage);
+    properties[key.name] = std::move(schema);
+  }
+  const Json items = object_schema(std::move(properties), {"storage"});
+  return object_schema({{"by_layer", {{"type", "array"}, {"items", items}, {"minItems", 1}}}},
+                       {"by_layer"});
 }
 
 }  // namespace
@@ -76,7 +90,8 @@ Json storage_schema() { return definition("storage"); }
 
 Json storage_definitions() {
   Json definitions;
-  definitions["storage"] = {{"anyOf", Json::array({both_tensors(), keys_and_values()})}};
+  definitions["storage"] = {
+      {"anyOf", Json::array({both_tensors(), keys_and_values(), by_layer()})}};
   for (const CodecDescription& codec : all_codecs()) {
     definitions["codec-" + codec.id] = codec_object(codec);
   }

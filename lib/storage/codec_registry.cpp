@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "storage/before_rope.hpp"
+#include "storage/centred.hpp"
 #include "storage/rotated.hpp"
 
 namespace kvbench {
@@ -12,27 +14,37 @@ Rotation rotation_of(const Params& params) {
   return rotation_named(std::get<std::string>(params.at(kRotateName)));
 }
 
-// The codec with the parameter `rotate` behind its own.
-CodecDescription rotatable(CodecDescription codec) {
+// The codec with the parameters behind its own that say which vectors it sees: `rope`, for which
+// StoredStream turns the stream, then `centre`, then `rotate`.
+CodecDescription prepared(CodecDescription codec) {
   if (!codec.can_rotate) return codec;
   const CodecDescription alone = codec;
-  codec.parameters.push_back(rotate_parameter());
+  for (const Parameter& parameter : {rotate_parameter(), centre_parameter(), rope_parameter()}) {
+    codec.parameters.push_back(parameter);
+  }
   codec.randomised = [alone](const Params& params) {
     return alone.randomised(params) || is_randomised(rotation_of(params));
   };
   codec.validate = [alone](const Params& params) {
     auto invalid = alone.validate(params);
-    if (invalid || rotation_of(params) == Rotation::kNone) return invalid;
-    if (auto why = alone.not_rotated(params)) invalid = {kRotateName, std::move(*why)};
+    const bool is_rotated = rotation_of(params) != Rotation::kNone;
+    if (invalid || !(is_rotated || is_centred(params))) return invalid;
+    if (auto why = alone.not_rotated(params)) {
+      invalid = {is_rotated ? kRotateName : kCentreName, std::move(*why)};
+    }
     return invalid;
   };
   codec.skip_reason = [alone](const Params& params, const StreamShape& shape, CacheTensor tensor,
                               Index prompt) {
     auto why = alone.skip_reason(params, shape, tensor, prompt);
-    return why ? why : cannot_rotate(rotation_of(params), shape, tensor);
+    if (!why) why = cannot_rotate(rotation_of(params), shape, tensor);
+    if (!why && is_before_rope(params)) why = cannot_undo_rope(shape, tensor);
+    if (!why && is_centred(params)) why = cannot_centre(prompt);
+    return why;
   };
   codec.create = [alone](const Params& params, const CodecContext& context) {
-    return rotated(alone.create(params, context), rotation_of(params), context);
+    auto made = rotated(alone.create(params, context), rotation_of(params), context);
+    return is_centred(params) ? centred(std::move(made), context) : std::move(made);
   };
   return codec;
 }
@@ -67,7 +79,7 @@ KVBENCH_CODECS(KVBENCH_DECLARE)
 #undef KVBENCH_DECLARE
 
 const std::vector<CodecDescription>& all_codecs() {
-#define KVBENCH_DESCRIBE(id) rotatable(describe_codec_##id()),
+#define KVBENCH_DESCRIBE(id) prepared(describe_codec_##id()),
   static const std::vector<CodecDescription> codecs = {KVBENCH_CODECS(KVBENCH_DESCRIBE)};
 #undef KVBENCH_DESCRIBE
   return codecs;

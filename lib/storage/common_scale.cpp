@@ -33,7 +33,7 @@ float prompt_scale(CommonScale scale, const CodecContext& context, float largest
 
 std::optional<std::string> not_rotated(CommonScale scale) {
   if (scale != CommonScale::kTensor) return std::nullopt;
-  return "must be none with scale tensor, which is measured on unrotated vectors; use scale "
+  return "must be none with scale tensor, which is measured on the vectors before it; use scale "
          "token";
 }
 

@@ -1,13 +1,27 @@
 #include "storage/storage.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "storage/before_rope.hpp"
+
 namespace kvbench {
 namespace {
+
+// "0-2,5" of ascending layers.
+std::string layers_text(const std::vector<int>& layers) {
+  std::vector<std::string> parts;
+  for (std::size_t first = 0, last = 0; first < layers.size(); first = ++last) {
+    while (last + 1 < layers.size() && layers[last + 1] == layers[last] + 1) ++last;
+    parts.push_back(first == last ? std::to_string(layers[first])
+                                  : fmt::format("{}-{}", layers[first], layers[last]));
+  }
+  return fmt::format("{}", fmt::join(parts, ","));
+}
 
 std::string text_of(const CodecSetting& setting) {
   if (setting.is_float()) return "float";
@@ -53,12 +67,48 @@ std::unique_ptr<Codec> CodecSetting::create(const CodecContext& context) const {
   return is_float() ? nullptr : codec->create(params, context);
 }
 
+bool Storage::operator==(const Storage& other) const {
+  const bool same_layers =
+      by_layer == other.by_layer || (by_layer && other.by_layer && *by_layer == *other.by_layer);
+  return same_layers && keys == other.keys && values == other.values;
+}
+
 bool Storage::is_randomised() const {
+  if (by_layer) {
+    const auto draws = [](const LayerStorages::Some& each) { return each.storage.is_randomised(); };
+    return std::any_of(by_layer->some.begin(), by_layer->some.end(), draws) ||
+           (by_layer->others && by_layer->others->is_randomised());
+  }
   return (!keys.is_float() && keys.codec->randomised(keys.params)) ||
          (!values.is_float() && values.codec->randomised(values.params));
 }
 
+std::shared_ptr<const Storage> at_layer(const std::shared_ptr<const Storage>& storage, int layer) {
+  if (!storage || !storage->by_layer) return storage;
+  const auto made = [&](const Storage& of_layer) {
+    return std::make_shared<const Storage>(
+        Storage{of_layer.keys, of_layer.values, storage->by_layer});
+  };
+  for (const LayerStorages::Some& each : storage->by_layer->some) {
+    if (std::binary_search(each.layers.begin(), each.layers.end(), layer)) {
+      return made(each.storage);
+    }
+  }
+  return storage->by_layer->others ? made(*storage->by_layer->others) : nullptr;
+}
+
 std::string storage_text(const Storage& storage) {
+  if (storage.by_layer) {
+    std::vector<std::string> parts;
+    for (const LayerStorages::Some& each : storage.by_layer->some) {
+      parts.push_back(
+          fmt::format("layers {} {}", layers_text(each.layers), storage_text(each.storage)));
+    }
+    if (storage.by_layer->others) {
+      parts.push_back("others " + storage_text(*storage.by_layer->others));
+    }
+    return fmt::format("{}", fmt::join(parts, ", "));
+  }
   return fmt::format("K {} V {}", text_of(storage.keys), text_of(storage.values));
 }
 
@@ -179,6 +229,13 @@ std::optional<std::string> reason_to_skip(const Storage& storage,
     }
   }
   if (auto why = algorithm.not_stored(params)) return why;
+  if (!storage.keys.is_float() && is_before_rope(storage.keys.params) &&
+      algorithm.makes_values(params)) {
+    return fmt::format(
+        "rope before turns keys by the positions of their tokens, and {} makes "
+        "vectors of its own, which have no position; choose rope after",
+        algorithm.id);
+  }
   const StorageLayout layout(&storage, shape, prompt, 1);
   if (layout.group(CacheTensor::kValues) > 1 && algorithm.makes_values(params)) {
     return fmt::format("{} writes values of {} tokens together, and {} makes values of its own",

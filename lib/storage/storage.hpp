@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "algorithms/algorithm.hpp"
 #include "sketch/sketch.hpp"
@@ -21,19 +22,43 @@ struct CodecSetting {
   bool operator==(const CodecSetting&) const = default;
 };
 
+struct LayerStorages;
+
 struct Storage {
   CodecSetting keys;
   CodecSetting values;
+  // Set: a storage that differs by layer; keys and values are those of one layer (at_layer), float
+  // before that.
+  std::shared_ptr<const LayerStorages> by_layer = nullptr;
 
   const CodecSetting& of(CacheTensor tensor) const {
     return tensor == CacheTensor::kKeys ? keys : values;
   }
-  // Whether the seed matters.
+  // Whether the seed matters, at any layer.
   bool is_randomised() const;
-  bool operator==(const Storage&) const = default;
+  bool operator==(const Storage& other) const;
 };
 
-// "K q8_0 V kivi bits=4": its text in a label; parameters that differ from their defaults.
+// Storages of a model's layers: each of `some` is that of its layers, which no other has.
+struct LayerStorages {
+  struct Some {
+    std::vector<int> layers;  // ascending, not empty
+    Storage storage;
+
+    bool operator==(const Some&) const = default;
+  };
+  std::vector<Some> some;
+  std::optional<Storage> others;  // of all other layers
+
+  bool operator==(const LayerStorages&) const = default;
+};
+
+// `storage` as cells of a layer have it: itself unless it differs by layer. Null where it has
+// nothing for that layer.
+std::shared_ptr<const Storage> at_layer(const std::shared_ptr<const Storage>& storage, int layer);
+
+// "K q8_0 V kivi bits=4": its text in a label; parameters that differ from their defaults. By
+// layer: "layers 0-1,5 K q8_0 V q8_0, others K q4_0 V q4_0".
 std::string storage_text(const Storage& storage);
 
 // Bytes that a storage takes, as shape and prompt decide.

@@ -117,10 +117,13 @@ void HeldTensor::write_group(const std::int32_t* tokens) {
   } else {
     std::vector<std::byte> code(tensor_.codec->bytes());
     for (Index i = 0; i < group; ++i) {
-      std::copy_n(tensor_.original.row(tokens[i]), width, block.data() + i * width);
+      std::copy_n(tensor_.written().row(tokens[i]), width, block.data() + i * width);
     }
     tensor_.codec->encode({block.data(), group, width}, code.data());
     tensor_.codec->decode(code.data(), {block.data(), group, width});
+    for (Index i = 0; i < group; ++i) {
+      tensor_.restore(tokens[i], {block.data() + i * width, 1, width});
+    }
   }
   for (Index i = 0; i < group; ++i) {
     std::copy_n(block.data() + i * width, width, decoded_.data() + tokens[i] * width);

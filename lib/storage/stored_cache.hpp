@@ -39,8 +39,8 @@ class HeldTensor {
   const double* decoded_row(Index token) const { return decoded().row(token); }
   // [n, width] by token; rows of tokens that are not written have no meaning.
   ConstMatrix decoded() const;
-  // A vector that belongs to no token, or replaces a token's. Throws CellError where the codec
-  // writes groups.
+  // A vector that belongs to no token, or replaces a token's: it has no position, and is not one
+  // before RoPE. Throws CellError where the codec writes groups.
   void round_trip(const std::vector<double>& vector, std::vector<double>& out) const;
 
  private:

@@ -11,54 +11,61 @@ namespace {
 
 constexpr Index kVectorsPerTask = 64;
 
-AlignedDoubles decoded_alone(const Codec& codec, ConstMatrix original,
-                             std::map<Index, std::string>& unwritable) {
-  AlignedDoubles out(static_cast<std::size_t>(original.rows * original.cols));
+// Decoded vectors of a codec that writes vectors alone.
+void decode_alone(StoredTensor& tensor) {
+  const ConstMatrix written = tensor.written();
+  const Codec& codec = *tensor.codec;
+  tensor.decoded.resize(static_cast<std::size_t>(written.rows * written.cols));
   std::mutex mutex;
-  parallel_for((original.rows + kVectorsPerTask - 1) / kVectorsPerTask, [&](Index task) {
+  parallel_for((written.rows + kVectorsPerTask - 1) / kVectorsPerTask, [&](Index task) {
     const Index first = task * kVectorsPerTask;
-    const Index last = std::min(first + kVectorsPerTask, original.rows);
+    const Index last = std::min(first + kVectorsPerTask, written.rows);
     std::vector<std::byte> code((last - first) * codec.bytes());
+    const auto rows_from = [&](Index i, Index count) {
+      return MutableMatrix(tensor.decoded.data() + i * written.cols, count, written.cols);
+    };
     try {
-      codec.encode_all({original.row(first), last - first, original.cols, original.stride},
+      codec.encode_all({written.row(first), last - first, written.cols, written.stride},
                        code.data());
-      codec.decode_all(code.data(),
-                       {out.data() + first * original.cols, last - first, original.cols});
+      codec.decode_all(code.data(), rows_from(first, last - first));
+      tensor.restore(first, rows_from(first, last - first));
       return;
     } catch (const CellError&) {
       // One of them cannot be written: which ones, and why, is found one by one.
     }
     for (Index i = first; i < last; ++i) {
-      double* decoded = out.data() + i * original.cols;
       try {
-        codec.encode({original.row(i), 1, original.cols}, code.data());
-        codec.decode(code.data(), {decoded, 1, original.cols});
+        codec.encode({written.row(i), 1, written.cols}, code.data());
+        codec.decode(code.data(), rows_from(i, 1));
+        tensor.restore(i, rows_from(i, 1));
       } catch (const CellError& error) {
-        std::copy(original.row(i), original.row(i) + original.cols, decoded);
+        std::copy_n(tensor.original.row(i), written.cols, rows_from(i, 1).data);
         const std::lock_guard<std::mutex> lock(mutex);
-        unwritable.emplace(i, error.what());
+        tensor.unwritable.emplace(i, error.what());
       }
     }
   });
-  return out;
 }
 
 }  // namespace
 
-AlignedGroups::AlignedGroups(const Codec& codec, ConstMatrix original)
+AlignedGroups::AlignedGroups(const Codec& codec, ConstMatrix written, const BeforeRope* before_rope)
     : codec_(codec),
-      original_(original),
-      is_written_(new std::once_flag[original.rows / codec.group()]) {}
+      written_(written),
+      before_rope_(before_rope),
+      is_written_(new std::once_flag[written.rows / codec.group()]) {}
 
 ConstMatrix AlignedGroups::with(Index first) const {
-  const Index width = original_.cols;
-  std::call_once(has_room_, [&] { decoded_.resize(original_.rows * width); });
+  const Index width = written_.cols;
+  std::call_once(has_room_, [&] { decoded_.resize(written_.rows * width); });
   std::call_once(is_written_[first / codec_.group()], [&] {
     std::vector<std::byte> code(codec_.bytes());
-    codec_.encode({original_.row(first), codec_.group(), width, original_.stride}, code.data());
-    codec_.decode(code.data(), {decoded_.data() + first * width, codec_.group(), width});
+    const MutableMatrix group(decoded_.data() + first * width, codec_.group(), width);
+    codec_.encode({written_.row(first), codec_.group(), width, written_.stride}, code.data());
+    codec_.decode(code.data(), group);
+    if (before_rope_ != nullptr) before_rope_->redo(first, group);
   });
-  return {decoded_.data(), original_.rows, width};
+  return {decoded_.data(), written_.rows, width};
 }
 
 StoredStream::StoredStream(const Stream& stream, Index prompt, const Storage& storage,
@@ -89,13 +96,15 @@ StoredTensor StoredStream::make(CacheTensor tensor, const CodecSetting& setting,
                                 std::uint32_t seed) const {
   StoredTensor out;
   out.original = tensor == CacheTensor::kKeys ? original_.keys : original_.values;
-  out.codec = setting.create({original_, prompt_, seed, tensor});
-  if (!out.codec) return out;
+  if (setting.is_float()) return out;
+  if (is_before_rope(setting.params)) out.before_rope = std::make_unique<BeforeRope>(original_);
+  const Stream& seen = out.before_rope ? out.before_rope->stream() : original_;
+  out.codec = setting.create({seen, prompt_, seed, tensor});
   out.on_arrival = writes_on_arrival(*out.codec, original_.shape.tokens);
   if (out.codec->group() == 1) {
-    out.decoded = decoded_alone(*out.codec, out.original, out.unwritable);
+    decode_alone(out);
   } else {
-    out.groups = std::make_unique<AlignedGroups>(*out.codec, out.original);
+    out.groups = std::make_unique<AlignedGroups>(*out.codec, out.written(), out.before_rope.get());
   }
   return out;
 }

@@ -9,6 +9,7 @@
 
 #include "core/stream.hpp"
 #include "numerics/aligned.hpp"
+#include "storage/before_rope.hpp"
 #include "storage/storage.hpp"
 
 namespace kvbench {
@@ -18,8 +19,9 @@ namespace kvbench {
 // several threads.
 class AlignedGroups {
  public:
-  // Both must live as long.
-  AlignedGroups(const Codec& codec, ConstMatrix original);
+  // All must live as long. `written` [n, width]: what the codec writes, keys before RoPE if
+  // `before_rope` is not null.
+  AlignedGroups(const Codec& codec, ConstMatrix written, const BeforeRope* before_rope);
 
   // [n, width]: rows of groups that were written stay, the others have no meaning. Throws CellError
   // where the codec cannot write the group that begins with token `first`.
@@ -27,7 +29,8 @@ class AlignedGroups {
 
  private:
   const Codec& codec_;
-  const ConstMatrix original_;
+  const ConstMatrix written_;
+  const BeforeRope* before_rope_;
   const std::unique_ptr<std::once_flag[]> is_written_;  // NOLINT(modernize-avoid-c-arrays)
   mutable std::once_flag has_room_;
   mutable AlignedDoubles decoded_;
@@ -36,15 +39,22 @@ class AlignedGroups {
 // One tensor. Vectors that are written alone have one decoded form each, whatever a cell holds
 // besides; groups depend on what is held (stored_cache.hpp).
 struct StoredTensor {
-  ConstMatrix original;          // [n, width]
-  std::unique_ptr<Codec> codec;  // null: unquantised
-  bool on_arrival = true;        // every vector is written as it comes
-  AlignedDoubles decoded;        // [n, width], of a codec that writes vectors alone; else empty
+  ConstMatrix original;                     // [n, width]
+  std::unique_ptr<BeforeRope> before_rope;  // of keys that are written so, else null
+  std::unique_ptr<Codec> codec;             // null: unquantised
+  bool on_arrival = true;                   // every vector is written as it comes
+  AlignedDoubles decoded;  // [n, width], of a codec that writes vectors alone; else empty
   // Vectors that this codec cannot write, and why; `decoded` has them unquantised.
   std::map<Index, std::string> unwritable;
   std::unique_ptr<AlignedGroups> groups;  // groups of a codec that writes groups; else null
 
   bool is_float() const { return codec == nullptr; }
+  // [n, width]: what the codec writes.
+  ConstMatrix written() const { return before_rope ? before_rope->stream().keys : original; }
+  // Turns decoded vectors, of the tokens from `first` on, into what attention reads.
+  void restore(Index first, MutableMatrix vectors) const {
+    if (before_rope) before_rope->redo(first, vectors);
+  }
   // Every held vector is the one in `decoded`.
   bool is_decoded_throughout() const { return !is_float() && on_arrival && codec->group() == 1; }
 };

@@ -6,6 +6,11 @@
 // model_executor/layers/quantization/turboquant/centroids.py,
 // v1/attention/ops/triton_turboquant_store.py and .._decode.py).
 //   mse:  rho = |x|, u = x / rho, y = M u, codes of y, x^ = rho M^T points.
+//         scale one: x^ as above. EDEN's scales (Vargaftik et al., arXiv 2108.08842, and the note
+//         of Ben-Basat et al. on TurboQuant, arXiv 2604.18555, whose S = 1 is scale one) store S
+//         rho for rho: with c the vector of points, eden has S = <y, c> / |c|^2, the least |x^ -
+//         x|, which the note calls biased; eden_unbiased has S = |y|^2 / <y, c>, with which E x^ =
+//         x over the rotations. S is computed per vector, and takes no further bytes.
 //   prod: mse with a bit less (none: u^ = 0), r = u - u^, gamma = |r|, signs of S r, S normal;
 //         x^ = rho (u^ + sqrt(pi / 2) / d gamma S^T signs), whose inner products are unbiased.
 //   vllm: keys as mse, M the Hadamard matrix without signs, u = x / (rho + 1e-8), vllm's own
@@ -45,6 +50,7 @@ namespace {
 
 enum class Form { kMse, kProd, kVllm };
 enum class Points { kAuto, kGaussian, kBeta };
+enum class Scale { kOne, kEden, kEdenUnbiased };
 
 struct Parameters {
   Index bits = 3;
@@ -52,6 +58,7 @@ struct Parameters {
   std::optional<Rotation> rotation;  // none: auto
   Points codebook = Points::kAuto;
   Index residual = 0;
+  Scale scale = Scale::kOne;
 };
 
 using Vector = std::vector<double>;
@@ -195,6 +202,7 @@ class MeanSquared final : public TurboQuant {
   MeanSquared(const Parameters& p, const CodecContext& context)
       : TurboQuant(p, context),
         floor_(p.form == Form::kVllm ? kVllmNormFloor : 0.0),
+        scale_(p.scale),
         points_(p, static_cast<int>(p.bits), context) {}
 
   Index bytes() const override { return points_.bytes() + kStoredNormBytes; }
@@ -202,10 +210,11 @@ class MeanSquared final : public TurboQuant {
   void encode_all(ConstMatrix vectors, std::byte* codes) const override {
     Vector norms(static_cast<std::size_t>(vectors.rows));
     vector_norms(vectors, norms.data());
-    for (std::size_t t = 0; t < norms.size(); ++t) put_norm(norms[t], norm_of(codes, t));
     VectorRows directions(vectors.rows, d_);
     find_directions(vectors, norms.data(), floor_, directions.all());
     points_.encode(directions.all(), codes, bytes());
+    if (scale_ != Scale::kOne) find_scales(directions.view(), codes, norms);
+    for (std::size_t t = 0; t < norms.size(); ++t) put_norm(norms[t], norm_of(codes, t));
   }
   void decode_all(const std::byte* codes, MutableMatrix vectors) const override {
     points_.decode(codes, bytes(), vectors);
@@ -223,7 +232,29 @@ class MeanSquared final : public TurboQuant {
     return codes + static_cast<Index>(t) * bytes() + points_.bytes();
   }
 
+  // S times each norm.
+  void find_scales(ConstMatrix directions, const std::byte* codes, Vector& norms) const {
+    VectorRows coded(directions.rows, d_);
+    points_.decode(codes, bytes(), coded.all());
+    for (Index t = 0; t < directions.rows; ++t) {
+      const double* u = directions.row(t);
+      const double* c = coded.row(t);
+      double uu = 0.0;
+      double uc = 0.0;
+      double cc = 0.0;
+      for (Index k = 0; k < d_; ++k) {
+        uu = std::fma(u[k], u[k], uu);
+        uc = std::fma(u[k], c[k], uc);
+        cc = std::fma(c[k], c[k], cc);
+      }
+      // A number and its point have the same sign: <y, c> is 0 for a zero vector alone.
+      if (uc > 0.0)
+        norms[static_cast<std::size_t>(t)] *= scale_ == Scale::kEden ? uc / cc : uu / uc;
+    }
+  }
+
   double floor_;
+  Scale scale_;
   RotatedPoints points_;
 };
 
@@ -348,6 +379,9 @@ class VllmValues final : public TurboQuant {
 using Clause = std::optional<std::pair<std::string, std::string>>;
 
 Clause invalid(const Parameters& p) {
+  if (p.scale != Scale::kOne && p.form != Form::kMse) {
+    return std::pair("scale", "is of form mse; the other forms have their own");
+  }
   if (p.form != Form::kVllm) return std::nullopt;
   if (p.bits < 3) {
     return std::pair("bits", fmt::format("must be 3 or 4 with form vllm, got {}", p.bits));
@@ -405,7 +439,11 @@ CodecDescription describe_codec_turboquant() {
             {{"auto", Points::kAuto}, {"gaussian", Points::kGaussian}, {"beta", Points::kBeta}},
             "points for coordinates: normal ones, or exactly of a unit vector; auto: gaussian, and "
             "with form vllm its own table"),
-      field("residual", &P::residual, "newest tokens, which are held unquantised")};
+      field("residual", &P::residual, "newest tokens, which are held unquantised"),
+      field("scale", &P::scale,
+            {{"one", Scale::kOne}, {"eden", Scale::kEden}, {"eden_unbiased", Scale::kEdenUnbiased}},
+            "factor of the stored norm: 1; EDEN's of least squared error; EDEN's of no bias")
+          .later()};
   c.randomised = [](const P& p) { return p.form != Form::kVllm; };
   c.validate = invalid;
   c.skip_reason = cannot_write;

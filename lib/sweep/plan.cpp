@@ -233,17 +233,23 @@ class Planner {
   }
 
   // A point on a group: with its parameters as they are run there, or why it is not.
-  PlannedSetting on_group(const WorkGroup& group, const SweepEntry& entry,
-                          const Point& point) const {
+  PlannedSetting on_group(const WorkGroup& group, const SweepEntry& entry, const Point& point) {
     PlannedSetting setting{.label = point.label,
                            .algorithm = entry.algorithm,
                            .params = point.params,
                            .scope = nullptr,
-                           .storage = point.storage,
+                           .storage = storage_on(group, point),
                            .skip_reason = {},
                            .is_seeded = point.randomised};
+    if (point.storage && !setting.storage) {
+      setting.storage = point.storage;
+      setting.skip_reason = fmt::format(
+          "by_layer of its storage has nothing for layer {}; add an element without layers",
+          group.layer);
+      return setting;
+    }
     if (asks_for_memory(*point.params) && !group.rows.empty()) {
-      auto solved = solve_stored_memory(*entry.algorithm, *point.params, point.storage.get(),
+      auto solved = solve_stored_memory(*entry.algorithm, *point.params, setting.storage.get(),
                                         group.shape, group.prompt, config_.element_bytes);
       if (auto* why = std::get_if<std::string>(&solved)) {
         setting.skip_reason = std::move(*why);
@@ -251,19 +257,28 @@ class Planner {
       }
       setting.params = std::make_shared<const Params>(std::get<Params>(std::move(solved)));
     }
-    setting.skip_reason = reason_of_point(group, entry, point, *setting.params);
+    setting.skip_reason = reason_of_setting(group, entry, setting);
     return setting;
   }
 
-  std::optional<std::string> reason_of_point(const WorkGroup& group, const SweepEntry& entry,
-                                             const Point& point, const Params& params) const {
-    auto why = reason_in_scope(group, entry, params);
-    if (why || !point.storage) return why;
+  // The point's storage on the group's layer, one for all its cells; null also where it has none.
+  std::shared_ptr<const Storage> storage_on(const WorkGroup& group, const Point& point) {
+    if (!point.storage || !point.storage->by_layer) return point.storage;
+    const auto [place, is_new] = of_layers_.try_emplace({point.storage.get(), group.layer});
+    if (is_new) place->second = at_layer(point.storage, group.layer);
+    return place->second;
+  }
+
+  std::optional<std::string> reason_of_setting(const WorkGroup& group, const SweepEntry& entry,
+                                               const PlannedSetting& setting) const {
+    auto why = reason_in_scope(group, entry, *setting.params);
+    if (why || !setting.storage) return why;
     if (scores_prompt(group)) {
       return "evaluate.rows asks for rows of the prompt, which are answered before " +
-             storage_text(*point.storage) + " has written the cache";
+             storage_text(*setting.storage) + " has written the cache";
     }
-    return reason_to_skip(*point.storage, *entry.algorithm, params, group.shape, group.prompt);
+    return reason_to_skip(*setting.storage, *entry.algorithm, *setting.params, group.shape,
+                          group.prompt);
   }
 
   // Why what a point names does not go with a KV head of the group, to skip the cell with.
@@ -288,7 +303,7 @@ class Planner {
   }
 
   // The settings of an entry on a group, by point.
-  std::vector<PlannedSetting> settings_on(const WorkGroup& group, std::size_t e) const {
+  std::vector<PlannedSetting> settings_on(const WorkGroup& group, std::size_t e) {
     const SweepEntry& entry = config_.entries[e];
     std::vector<PlannedSetting> settings;
     if (!selects(entry.where, group.sequence, group.layer)) return settings;
@@ -372,7 +387,8 @@ class Planner {
       const PlannedSetting& last = plan_.cells.settings()[*point.planned];
       const bool same_scope = last.scope == setting.scope ||
                               (last.scope && setting.scope && *last.scope == *setting.scope);
-      if (last.params == setting.params && last.skip_reason == setting.skip_reason && same_scope) {
+      if (last.params == setting.params && last.storage == setting.storage &&
+          last.skip_reason == setting.skip_reason && same_scope) {
         return;
       }
     }
@@ -406,8 +422,10 @@ class Planner {
   ErrorList errors_;
   HeadMisfits misfits_;
   std::vector<std::vector<Point>> points_;  // by entry
-  std::vector<Key128> ids_;                 // ids of a block of seeds of a point on a KV head
-  double cells_ = 0.0;                      // cells of the sweep, before --only
+  // Storages that differ by layer, on a layer.
+  std::map<std::pair<const Storage*, int>, std::shared_ptr<const Storage>> of_layers_;
+  std::vector<Key128> ids_;  // ids of a block of seeds of a point on a KV head
+  double cells_ = 0.0;       // cells of the sweep, before --only
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -62,6 +64,7 @@ std::optional<std::string> not_of_values(const CodecSetting& setting, CacheTenso
   StreamShape shape;
   shape.tokens = 4096;
   shape.d = shape.dv = 128;  // a width that every codec takes
+  shape.rope = std::make_shared<const Rope>();
   const auto why_not = [&](CacheTensor of) {
     return setting.codec->skip_reason(setting.params, shape, of, shape.tokens / 2);
   };
@@ -113,6 +116,66 @@ std::vector<CodecSetting> read_codec(const json& given, CacheTensor tensor,
   return errors.count() == before ? settings : std::vector<CodecSetting>();
 }
 
+Storages read_element(const json& given, const std::string& pointer, ErrorList& errors);
+
+// One element of a `by_layer`, into `out`; `layer_of`: the pointers of those that name a layer.
+void read_layers(const json& given, const std::string& pointer, LayerStorages& out,
+                 std::map<int, std::string>& layer_of, ErrorList& errors) {
+  if (!read_object(given, layer_storage_keys(), pointer, errors)) return;
+  const json* of_layers = member(given, "storage");
+  const std::string place = child(pointer, "storage");
+  if (of_layers == nullptr) {
+    errors.add(place, "this key is missing; " + layer_storage_keys().at("storage").missing);
+    return;
+  }
+  const bool nested = of_layers->is_object() && of_layers->contains("by_layer");
+  if (of_layers->is_array() || nested) {
+    errors.add(place, "must be one storage of all these layers; list the layers of each apart");
+    return;
+  }
+  const Storages storages = read_element(*of_layers, place, errors);
+  if (storages.size() > 1) {
+    errors.add(place, fmt::format("makes {} storages, and layers have one; give each parameter one "
+                                  "value",
+                                  storages.size()));
+  }
+  if (storages.size() != 1) return;
+  const Storage storage = storages.front() ? *storages.front() : Storage{};
+  const json* layers = member(given, "layers");
+  if (layers == nullptr) {
+    if (out.others) errors.add(pointer, "is the second without layers; name its layers");
+    out.others = storage;
+    return;
+  }
+  const auto read = read_integers(*layers, kIndexRange, false, child(pointer, "layers"), errors);
+  if (!read) return;
+  LayerStorages::Some some{{read->begin(), read->end()}, storage};
+  std::sort(some.layers.begin(), some.layers.end());
+  for (const int layer : some.layers) {
+    const auto [first, is_new] = layer_of.emplace(layer, pointer);
+    if (is_new) continue;
+    errors.add(child(pointer, "layers"),
+               fmt::format("layer {} is in {} too; leave it out of one", layer, first->second));
+  }
+  out.some.push_back(std::move(some));
+}
+
+Storages read_by_layer(const json& given, const std::string& pointer, ErrorList& errors) {
+  const std::size_t before = errors.count();
+  if (!given.is_array() || given.empty()) {
+    errors.add(pointer, "must be a list of {\"layers\": .., \"storage\": ..}, got " + shown(given));
+    return {};
+  }
+  LayerStorages layers;
+  std::map<int, std::string> layer_of;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    read_layers(given[i], child(pointer, i), layers, layer_of, errors);
+  }
+  if (errors.count() != before) return {};
+  return {std::make_shared<const Storage>(
+      Storage{{}, {}, std::make_shared<const LayerStorages>(std::move(layers))})};
+}
+
 Storages read_element(const json& given, const std::string& pointer, ErrorList& errors) {
   const std::size_t before = errors.count();
   std::vector<CodecSetting> keys = {CodecSetting{}};
@@ -124,6 +187,12 @@ Storages read_element(const json& given, const std::string& pointer, ErrorList& 
     read_object(given, storage_keys(), pointer, errors);
     const json* of_keys = member(given, "keys");
     const json* of_values = member(given, "values");
+    if (const json* by_layer = member(given, "by_layer")) {
+      if (of_keys != nullptr || of_values != nullptr) {
+        errors.add(pointer, "has by_layer besides keys or values; put these into its elements");
+      }
+      return read_by_layer(*by_layer, child(pointer, "by_layer"), errors);
+    }
     if (of_keys == nullptr && of_values == nullptr) {
       errors.add(pointer,
                  "names a codec neither for keys nor for values; \"float\" stands for none");
@@ -188,6 +257,16 @@ std::optional<Storages> read_storages(const json& given, const std::string& poin
 
 json storage_json(const Storage* storage) {
   if (storage == nullptr) return kFloat;
+  if (storage->by_layer) {
+    json layers = json::array();
+    for (const LayerStorages::Some& each : storage->by_layer->some) {
+      layers.push_back({{"layers", each.layers}, {"storage", storage_json(&each.storage)}});
+    }
+    if (const auto& others = storage->by_layer->others) {
+      layers.push_back({{"storage", storage_json(&*others)}});
+    }
+    return {{"by_layer", std::move(layers)}};
+  }
   return {{"keys", codec_json(storage->keys)}, {"values", codec_json(storage->values)}};
 }
 

@@ -15,9 +15,9 @@ namespace kvbench {
 // Null means float: held vectors are unquantised.
 using Storages = std::vector<std::shared_ptr<const Storage>>;
 
-// A list of "float", ids of codecs and {"keys": .., "values": ..}, or one of them; parameters of a
-// codec may be axes, which cross. Errors go to `errors` at or below `pointer`; nothing is returned
-// if there was one.
+// A list of "float", ids of codecs, {"keys": .., "values": ..} and {"by_layer": [..]}, or one of
+// them; parameters of a codec may be axes, which cross, except by layer. Errors go to `errors` at
+// or below `pointer`; nothing is returned if there was one.
 std::optional<Storages> read_storages(const nlohmann::json& given, const std::string& pointer,
                                       ErrorList& errors);
 

@@ -112,7 +112,16 @@ const SweepKeys& entry_keys() {
 const SweepKeys& storage_keys() {
   static const SweepKeys keys{"an element of storage",
                               {{"keys", "codec of the keys; default: float", ""},
-                               {"values", "codec of the values; default: float", ""}}};
+                               {"values", "codec of the values; default: float", ""},
+                               {"by_layer", "storages of some layers each, instead of both", ""}}};
+  return keys;
+}
+
+const SweepKeys& layer_storage_keys() {
+  static const SweepKeys keys{
+      "an element of by_layer",
+      {{"storage", "storage of these layers", "name one, \"float\" for none"},
+       {"layers", "layers by their index in the model; default: those of no other element", ""}}};
   return keys;
 }
 

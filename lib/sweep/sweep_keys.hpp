@@ -35,7 +35,8 @@ const SweepKeys& memory_keys();
 const SweepKeys& output_keys();
 const SweepKeys& entry_keys();  // keys of an element of `algorithms`
 const SweepKeys& where_keys();
-const SweepKeys& storage_keys();  // keys of the object form of an element of `storage`
+const SweepKeys& storage_keys();        // keys of the object form of an element of `storage`
+const SweepKeys& layer_storage_keys();  // keys of an element of its `by_layer`
 
 // Inclusive.
 struct IntegerRange {

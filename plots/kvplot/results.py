@@ -153,7 +153,7 @@ class Results:
         """storage.keys and storage.values of a cell, each an object with a codec."""
         if not self.has_storage:
             return {}
-        given = key.get("storage", {})
+        given = storage_at(key.get("storage", {}), key["layer"])
         codecs = {name: given.get(name, FLOAT) for name in ("keys", "values")}
         return {
             f"storage.{name}": {"codec": codec} if isinstance(codec, str) else codec
@@ -355,6 +355,16 @@ def mean_over_units(
 def storage_of(label: str) -> str:
     """The storage in a label: "K q8_0 V q4_0", or "float"."""
     return label.rsplit(SEPARATOR, 1)[1] if SEPARATOR in label else FLOAT
+
+
+def storage_at(storage: object, layer: int) -> Entry:
+    """A cell's storage as it is on its layer; {} for float."""
+    if isinstance(storage, dict) and "by_layer" in storage:
+        every = storage["by_layer"]
+        named = [each for each in every if layer in each.get("layers", [])]
+        others = [each for each in every if "layers" not in each]
+        storage = next((each["storage"] for each in named + others), {})
+    return storage if isinstance(storage, dict) else {}
 
 
 def point_of(params: Entry) -> str:

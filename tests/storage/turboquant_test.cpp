@@ -318,5 +318,45 @@ TEST_CASE("widths and parameters that do not fit are refused with a remedy") {
   }
 }
 
+TEST_CASE("EDEN's scales are the least-squares factor, and the one that keeps <x, x^>") {
+  const Index d = 24;
+  const Numbers matrix = rotation("haar", d);
+  for (const int bits : {1, 2, 4}) {
+    const Numbers points = lloyd_max_points(normal_density(), bits);
+    for (unsigned seed = 0; seed < 20; ++seed) {
+      const Numbers x = normal_numbers(d, 100 + seed, 3.0);
+      Reals u(x.begin(), x.end());
+      const Real rho = size_of(u);
+      for (Real& each : u) each /= rho;
+      const Reals c = coded(u, matrix, points);
+      Real uc = 0;
+      Real cc = 0;
+      for (std::size_t k = 0; k < u.size(); ++k) uc += u[k] * c[k], cc += c[k] * c[k];
+      const auto scaled = [&](Real s) {
+        Reals out = c;
+        for (Real& each : out) each *= half(rho * s);
+        return out;
+      };
+      Given given = form("mse", bits);
+      const Numbers one = round_trip("turboquant", given, d, x);
+      given.emplace_back("scale", word("eden"));
+      const Numbers eden = round_trip("turboquant", given, d, x);
+      CHECK(largest_difference(eden, scaled(uc / cc)) < 1e-12);
+      CHECK(squared_error(eden, x) < squared_error(one, x) * 1.0001);  // binary16 rounds both
+      given.back().second = word("eden_unbiased");
+      const Numbers unbiased = round_trip("turboquant", given, d, x);
+      CHECK(largest_difference(unbiased, scaled(1 / uc)) < 1e-12);
+      Real inner = 0;
+      for (std::size_t k = 0; k < x.size(); ++k) inner += static_cast<Real>(x[k]) * unbiased[k];
+      CHECK(std::fabs(static_cast<double>(inner / (rho * rho)) - 1.0) < 0x1p-11);
+    }
+  }
+  const Given given = {{"scale", word("eden")}};
+  CHECK(round_trip("turboquant", given, 4, {0, 0, 0, 0}) == Numbers{0, 0, 0, 0});
+  CHECK(made("turboquant", given, d).codec->bytes() == made("turboquant", {}, d).codec->bytes());
+  CHECK_THROWS_AS(made("turboquant", {{"form", word("prod")}, {"scale", word("eden")}}, d),
+                  std::invalid_argument);
+}
+
 }  // namespace turboquant_test
 }  // namespace kvbench::test

@@ -264,5 +264,76 @@ TEST_CASE("a memory is solved for the largest budget, where more tokens take few
   }
 }
 
+TEST_CASE("later parameters of a codec are in its key only if they are given") {
+  const auto key = [](const std::string& text) {
+    return storage_json(read(text).front().get())["keys"];
+  };
+  CHECK(key(R"({"keys": "q8_0"})") == json{{"codec", "q8_0"}, {"rotate", "none"}});
+  CHECK(key(R"({"keys": {"codec": "q8_0", "centre": "none", "rope": "after"}})") ==
+        json{{"codec", "q8_0"}, {"rotate", "none"}});
+  CHECK(key(R"({"keys": {"codec": "q8_0", "centre": "mean", "rope": "before"}})") ==
+        json{{"codec", "q8_0"}, {"rotate", "none"}, {"centre", "mean"}, {"rope", "before"}});
+  CHECK_FALSE(key(R"({"keys": "turboquant"})").contains("scale"));
+}
+
+constexpr const char* kByLayer = R"({"by_layer": [
+    {"layers": [3, 0, 1], "storage": {"keys": {"codec": "turboquant", "bits": 4}}},
+    {"storage": "q4_0"}, {"layers": [2], "storage": "float"}]})";
+
+TEST_CASE("a storage by layer is one setting, with its layers' codecs") {
+  CHECK(texts(read(kByLayer)) ==
+        std::vector<std::string>{"layers 0-1,3 K turboquant bits=4 V float, "
+                                 "layers 2 K float V float, others K q4_0 V q4_0"});
+  const auto made = read(kByLayer).front();
+  CHECK(*read(json::array({storage_json(made.get())}).dump()).front() == *made);
+  const auto text_on = [&](int layer) {
+    Storage of_layer = *at_layer(made, layer);
+    of_layer.by_layer = nullptr;
+    return storage_text(of_layer);
+  };
+  CHECK(text_on(3) == "K turboquant bits=4 V float");
+  CHECK(text_on(2) == "K float V float");
+  CHECK(text_on(7) == "K q4_0 V q4_0");
+
+  const SweepFolder folder;
+  const SweepConfig config =
+      parse(folder, sweep(entry("exact", "") + ", " + entry("window", R"("budget": 4)"),
+                          std::string(R"("seeds": [1, 2], "storage": )") + kByLayer));
+  const Plan plan = make_plan(config, {planned_dump("a", 100, {0, 2, 5}, 1)});
+  REQUIRE(plan.cells.size() == 3 * 2 * 2);  // seeds everywhere: one layer draws
+  for (const PlannedCell& cell : plan.cells) {
+    CHECK(cell.label->starts_with(cell.algorithm->id + " | layers 0-1,3 K turboquant"));
+    CHECK_FALSE(cell.skip_reason);
+    const int layer = plan.groups[cell.group].layer;
+    CHECK(cell.storage->keys.is_float() == (layer == 2));
+    CHECK(cell.storage->values.is_float() == (layer != 5));
+    CHECK(cell.id == hash128_hex(cell_key(plan, cell).dump()));
+    CHECK(cell_key(plan, cell)["storage"] == storage_json(made.get()));
+  }
+  CHECK(make_plan(resolved_sweep(plan.config, "again", all_algorithms()), plan.dumps).hash ==
+        plan.hash);
+}
+
+TEST_CASE("a layer that no element names is skipped, and faults of a storage by layer are named") {
+  const Plan plan = plan_of(entry("exact", ""),
+                            R"("storage": {"by_layer": [{"layers": [1], "storage": "q8_0"}]})");
+  CHECK(plan.cells.front().skip_reason.value_or("") ==
+        "by_layer of its storage has nothing for layer 0; add an element without layers");
+  const auto by_layer = [](const std::string& elements) {
+    return R"([{"by_layer": [)" + elements + "]}]";
+  };
+  refused(by_layer(""), "/storage/0/by_layer: must be a list");
+  refused(by_layer(R"({"layers": [0]})"), "/storage/0/by_layer/0/storage: this key is missing");
+  refused(by_layer(R"({"layers": [0], "storage": "q8_0"}, {"layers": [1, 0], "storage": "q4_0"})"),
+          "/storage/0/by_layer/1/layers: layer 0 is in /storage/0/by_layer/0 too");
+  refused(by_layer(R"({"storage": "q8_0"}, {"storage": "q4_0"})"),
+          "/storage/0/by_layer/1: is the second without layers");
+  refused(by_layer(R"({"storage": {"keys": {"codec": "token", "bits": [2, 3]}}})"),
+          "/storage/0/by_layer/0/storage: makes 2 storages");
+  refused(by_layer(R"({"storage": {"by_layer": []}})"), "must be one storage of all these layers");
+  refused(R"([{"by_layer": [{"storage": "q8_0"}], "keys": "q8_0"}])",
+          "/storage/0: has by_layer besides keys or values");
+}
+
 }  // namespace storage_test
 }  // namespace kvbench::test

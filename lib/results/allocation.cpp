@@ -1,0 +1,172 @@
+#include "results/allocation.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "numerics/knapsack.hpp"
+#include "results/cell_field.hpp"
+#include "results/cell_metric.hpp"
+#include "system/error.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr const char* kStorageMark = " | ";
+
+std::optional<double> number_of(const Json& cell, const Json::json_pointer& place) {
+  if (!cell.contains(place) || !cell.at(place).is_number()) return std::nullopt;
+  return cell.at(place).get<double>();
+}
+
+// The label without the storage.
+std::string method_label(const Json& cell, bool is_stored) {
+  const std::string label = cell.at("label").get<std::string>();
+  return is_stored ? label.substr(0, label.rfind(kStorageMark)) : label;
+}
+
+// One storage for some layers.
+Json by_layer(const std::vector<LayerChoice>& choices) {
+  std::map<std::string, Json> layers;
+  for (const LayerChoice& choice : choices) {
+    Json& of_storage = layers.try_emplace(to_line(choice.storage), Json::array()).first->second;
+    of_storage.push_back(choice.layer);
+  }
+  Json out = Json::array();
+  for (const auto& [storage, of_storage] : layers) {
+    out.push_back({{"layers", of_storage}, {"storage", Json::parse(storage)}});
+  }
+  return {{"by_layer", std::move(out)}};
+}
+
+}  // namespace
+
+Index Allocation::bytes(const std::vector<LayerChoice>& choices) {
+  return std::accumulate(choices.begin(), choices.end(), Index{0},
+                         [](Index sum, const LayerChoice& each) { return sum + each.bytes; });
+}
+
+double Allocation::loss(const std::vector<LayerChoice>& choices) {
+  const double sum =
+      std::accumulate(choices.begin(), choices.end(), 0.0,
+                      [](double so_far, const LayerChoice& each) { return so_far + each.loss; });
+  return sum / static_cast<double>(choices.size());
+}
+
+void AllocationCells::add(const Json& cell, std::size_t index, const std::string& path) {
+  require_cell(cell, index, path);
+  const Json& key = cell.at("key");
+  const Json storage = key.value("storage", Json("float"));
+  if (cell.at("status") != "ok" || storage.contains("by_layer")) return;
+  const auto loss = number_of(cell, metric_place(rules_.metric));
+  const auto peak = number_of(cell, Json::json_pointer("/memory/peak_bytes"));
+  if (!loss || !peak) return;
+  const auto shared = number_of(cell, Json::json_pointer("/memory/shared_bytes"));
+  const Json entry = {{"algorithm", key.at("algorithm")},
+                      {"params", key.at("params")},
+                      {"label", method_label(cell, key.contains("storage"))}};
+  const int layer = key.at("layer").get<int>();
+  Method& method = methods_[to_line(entry)];
+  method.entry = entry;
+  const Json text = {key.at("dump"), key.at("sequence"), key.at("tokens")};
+  method.texts[layer][to_line(text)] = 1;
+  const Json unit = {key.at("dump"), key.at("sequence"), key.at("tokens"), key.at("kv_head")};
+  Sum& sum = method.layers[layer][to_line(storage)][to_line(unit)];
+  sum.loss += *loss;
+  sum.bytes += *peak + shared.value_or(0.0);
+  sum.seeds += 1.0;
+}
+
+const AllocationCells::Method& AllocationCells::method(const std::string& path) const {
+  std::vector<const Method*> found;
+  std::set<std::string> labels;
+  for (const auto& [text, method] : methods_) {
+    const std::string label = method.entry["label"].get<std::string>();
+    labels.insert(label);
+    if (rules_.label.empty() || label == rules_.label) found.push_back(&method);
+  }
+  if (found.size() == 1) return *found.front();
+  const std::string known = fmt::format("{}", fmt::join(labels, ", "));
+  if (methods_.empty()) {
+    throw InputError(
+        fmt::format("{}: no cell has a number {} and its bytes; run a sweep with "
+                    "storages",
+                    path, rules_.metric));
+  }
+  if (found.empty()) {
+    throw InputError(
+        fmt::format("--label: {} has no method {}; name one of: {}", path, rules_.label, known));
+  }
+  if (labels.size() > 1 && rules_.label.empty()) {
+    throw InputError(fmt::format("{}: has several methods; name one by --label: {}", path, known));
+  }
+  throw InputError(fmt::format("{}: {} has {} settings of its parameters; run a sweep with one",
+                               path, found.front()->entry["label"].get<std::string>(),
+                               found.size()));
+}
+
+Allocation AllocationCells::allocated(const Json& config, const std::string& path) const {
+  const Method& of = method(path);
+  std::vector<std::vector<LayerChoice>> layers;
+  std::vector<std::vector<KnapsackChoice>> items;
+  std::map<std::string, std::vector<LayerChoice>> uniform;
+  for (const auto& [layer, storages] : of.layers) {
+    std::size_t most = 0;
+    for (const auto& [storage, units] : storages) most = std::max(most, units.size());
+    const auto texts = static_cast<double>(of.texts.at(layer).size());
+    auto& choices = layers.emplace_back();
+    auto& sizes = items.emplace_back();
+    for (const auto& [storage, units] : storages) {
+      if (units.size() < most) continue;  // where a cell failed its mean would be of other heads
+      double loss = 0.0;
+      double bytes = 0.0;
+      for (const auto& [unit, sum] : units) {
+        loss += sum.loss / sum.seeds;
+        bytes += sum.bytes / sum.seeds;
+      }
+      const LayerChoice choice{layer, Json::parse(storage),
+                               static_cast<Index>(std::ceil(bytes / texts)),
+                               loss / static_cast<double>(most)};
+      choices.push_back(choice);
+      sizes.push_back({choice.bytes, choice.loss});
+      uniform[storage].push_back(choice);
+    }
+  }
+  const auto chosen = least_loss(items, rules_.bytes);
+  if (!chosen) {
+    Index least = 0;
+    for (const auto& choices : items) {
+      least += std::min_element(choices.begin(), choices.end(), [](const auto& a, const auto& b) {
+                 return a.size < b.size;
+               })->size;
+    }
+    throw InputError(fmt::format(
+        "--bytes: {} is too little: the smallest storages of {} layers take {} bytes; give that "
+        "or more",
+        rules_.bytes, items.size(), least));
+  }
+  Allocation out;
+  for (std::size_t i = 0; i < layers.size(); ++i) out.layers.push_back(layers[i][(*chosen)[i]]);
+  for (const auto& [storage, choices] : uniform) {
+    if (choices.size() < layers.size() || Allocation::bytes(choices) > rules_.bytes) continue;
+    if (out.uniform.empty() || Allocation::loss(choices) < Allocation::loss(out.uniform)) {
+      out.uniform = choices;
+    }
+  }
+  out.sweep = config;
+  out.sweep.erase("storage");
+  Json entry = of.entry;
+  entry["storage"] = by_layer(out.layers);
+  out.sweep["algorithms"] = Json::array({std::move(entry)});
+  Json& selected = out.sweep["select"]["layers"] = Json::array();
+  for (const LayerChoice& choice : out.layers) selected.push_back(choice.layer);
+  return out;
+}
+
+}  // namespace kvbench

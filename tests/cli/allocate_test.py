@@ -1,0 +1,118 @@
+"""allocate: a storage per layer within bytes, against every combination; the sweep it prints; bad input. And what
+storages by layer have in results and exports."""
+
+import csv
+import io
+import itertools
+import json
+import unittest
+
+from program import DONE, Folder, kvbench
+
+EXACT = [{"algorithm": "exact"}]
+STORAGES = ["float", {"keys": {"codec": "token", "bits": [2, 3, 4, 8]}, "values": "bf16"},
+            {"keys": {"codec": "turboquant", "bits": 2}}, "q8_0"]  # blocks of 32 do not fit: skipped
+METRIC = "relative_frobenius_error"
+
+
+def text(storage):
+    return json.dumps(storage, sort_keys=True)
+
+
+def means(results):
+    """By layer and storage: bytes of all KV heads, and the mean error."""
+    found = {}
+    for cell in results["cells"]:
+        if cell["status"] != "ok":
+            continue
+        storage = text(cell["key"].get("storage", "float"))
+        heads = found.setdefault(cell["key"]["layer"], {}).setdefault(storage, {})
+        memory = cell["memory"]
+        heads.setdefault(cell["key"]["kv_head"], []).append(
+            (memory["peak_bytes"] + (memory.get("shared_bytes") or 0), cell["errors"][METRIC]))
+    return {layer: {storage: (sum(sum(each[0] for each in cells) / len(cells) for cells in heads.values()),
+                              sum(sum(each[1] for each in cells) / len(cells) for cells in heads.values()) / len(heads))
+                    for storage, heads in storages.items()} for layer, storages in found.items()}
+
+
+class Allocate(Folder):
+    def setUp(self):
+        super().setUp()
+        self.before = self.run_sweep(algorithms=EXACT, storage=STORAGES)
+        self.path = self.folder / "out/results.json"
+
+    def allocated(self, size, *options):
+        done = kvbench("allocate", self.path, "--bytes", size, *options)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        return json.loads(done.stdout), done.stderr
+
+    def test_the_choice_is_the_best_of_all_combinations(self):
+        choices = means(self.before)
+        layers = sorted(choices)
+        self.assertEqual((len(layers), {len(each) for each in choices.values()}), (2, {6}))
+        every = [(sum(choices[layer][storage][0] for layer, storage in zip(layers, storages)),
+                  sum(choices[layer][storage][1] for layer, storage in zip(layers, storages)), storages)
+                 for storages in itertools.product(*(choices[layer] for layer in layers))]
+        mixed = 0
+        for size in sorted({int(size) for size, *_ in every}):
+            _, loss, _ = min((each for each in every if each[0] <= size), key=lambda each: each[1])
+            sweep, told = self.allocated(size)
+            chosen = {}
+            for element in sweep["algorithms"][0]["storage"]["by_layer"]:
+                chosen.update(dict.fromkeys(element["layers"], text(element["storage"])))
+            self.assertEqual(sorted(chosen), layers)
+            self.assertAlmostEqual(sum(choices[layer][chosen[layer]][1] for layer in layers), loss, places=12)
+            self.assertLessEqual(sum(choices[layer][chosen[layer]][0] for layer in layers), size)
+            self.assertIn("by layer", told)
+            mixed += len(set(chosen.values())) > 1
+        self.assertGreater(mixed, 0)
+
+    def test_the_sweep_runs_and_its_cells_have_the_measured_errors(self):
+        choices = means(self.before)
+        size = int(sum(each[text_of][0] for layer, each in choices.items()
+                       for text_of in [sorted(each, key=lambda one: each[one][0])[1 + layer]]))
+        sweep, _ = self.allocated(size)
+        path = self.folder / "allocated.json"
+        path.write_text(json.dumps(sweep))
+        done = kvbench("run", "--config", path, "--out", self.folder / "mixed")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        after = self.results("mixed")
+        (label,) = {cell["label"] for cell in after["cells"]}
+        self.assertTrue(label.startswith("exact | layers "), label)
+        chosen = {layer: element["storage"] for element in sweep["algorithms"][0]["storage"]["by_layer"]
+                  for layer in element["layers"]}
+        before = {(text(cell["key"].get("storage", "float")), cell["key"]["layer"], cell["key"]["kv_head"],
+                   cell["key"]["seed"]): cell for cell in self.before["cells"]}
+        for cell in after["cells"]:
+            key = cell["key"]
+            storage = text(chosen[key["layer"]])
+            same = before.get((storage, key["layer"], key["kv_head"], key["seed"]),
+                              before.get((storage, key["layer"], key["kv_head"], None)))
+            self.assertEqual(cell["errors"][METRIC], same["errors"][METRIC])
+            self.assertEqual(cell["memory"]["peak_bytes"], same["memory"]["peak_bytes"])
+        entries = [each for each in after["summary"] if each["layer"] is None]
+        self.assertEqual([each["storage"] for each in entries], [sweep["algorithms"][0]["storage"]])
+        table = kvbench("export", "--results", self.folder / "mixed/results.json", "--format", "csv").stdout
+        for row in csv.DictReader(io.StringIO(table)):
+            storage = chosen[int(row["layer"])]
+            expected = storage if isinstance(storage, str) else storage["keys"]["codec"]
+            self.assertEqual(row["storage.keys.codec"], expected)
+
+    def test_bad_input(self):
+        self.assert_refused(kvbench("allocate", self.path, "--bytes", 7), "--bytes", "7", "give")
+        self.assert_refused(kvbench("allocate", self.path, "--bytes", "1MB", "--metric", "errors.relative_l2.maen"),
+                            "--metric", "did you mean")
+        self.assert_refused(kvbench("allocate", self.path, "--bytes", "1MB", "--metric", "mass.kept.mean"),
+                            "--metric", "name an error")
+        self.assert_refused(kvbench("allocate", self.path, "--bytes", "1MB", "--label", "snapkv"),
+                            "--label", "snapkv", "exact")
+        two = self.sweep(algorithms=[*EXACT, {"algorithm": "window", "params": {"budget": [8, 16]}}], name="two")
+        kvbench("run", "--config", two, "--out", self.folder / "two")
+        path = self.folder / "two/results.json"
+        self.assert_refused(kvbench("allocate", path, "--bytes", "1MB"), "--label", "exact, window")
+        self.assert_refused(kvbench("allocate", path, "--bytes", "1MB", "--label", "window"), "2 settings")
+        self.assertEqual(kvbench("allocate", path, "--bytes", "1MB", "--label", "exact").returncode, DONE)
+
+
+if __name__ == "__main__":
+    unittest.main()
