@@ -85,7 +85,7 @@ void take_over(const std::string& path, const std::string& fingerprint,
     const auto place = index.find(id);
     if (!place) return;
     record["id"] = id;
-    record["key"].swap(own);
+    record["key"] = own;
     record.erase("run");
     if (*place < plan.cells.size()) {
       if (journal.state(*place) == state_of(record)) return;
