@@ -126,6 +126,7 @@ CostEstimate extrapolate_cost(
     const double budget = std::max(left, 0.1) / static_cast<double>(order.size() - k) / 2.0;
     const TimedSample sample = time_head(head, budget);
     estimate.cells += sample.cells;
+    estimate.unknown_cells += sample.unknown_cells * members->size();
     timed_work += work;
     timed_seconds += sample.seconds * static_cast<double>(members->size());
     for (const std::size_t h : *members) estimate.seconds[heads[h].group] += sample.seconds;

@@ -15,10 +15,11 @@
 namespace kvbench {
 
 struct CostEstimate {
-  std::vector<double> seconds;  // per group of the plan, with all threads; 0 if not selected
-  double start_seconds = 0.0;   // dumps opened and checked; filled in by the caller
-  std::size_t cells = 0;        // that were timed
-  double dump_bytes = 0.0;      // on disk, of a dump that is described; filled in by the caller
+  std::vector<double> seconds;    // per group of the plan, with all threads; 0 if not selected
+  double start_seconds = 0.0;     // dumps opened and checked; filled in by the caller
+  std::size_t cells = 0;          // that were timed
+  std::size_t unknown_cells = 0;  // to run, whose time is unknown and left out
+  double dump_bytes = 0.0;        // on disk, of a dump that is described; filled in by the caller
 
   double total() const;
 };

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/stream.hpp"
+#include "parameters/parameters.hpp"
 
 namespace kvbench {
 
@@ -19,16 +20,29 @@ struct ShortReplay {
 ShortReplay short_replay(const StreamShape& shape, Index prompt, const std::vector<Index>& rows,
                          Index tokens);
 
+// The parameters of a cell on such a part of the stream's tokens: numbers of tokens, and numbers
+// that grow with the memory, are cut in proportion.
+Params short_params(const std::vector<Parameter>& table, const Params& params, double part);
+
 // The lengths that are tried, ascending: the stream's, halved until it is less than 256.
 std::vector<Index> tried_lengths(Index tokens);
 
-// The time at full length, by those at two shorter ones: one part proportional to the length and
-// one to its square, neither below 0. `part`: of the full length; 0 at the first length tried,
-// which is then taken for quadratic.
+// A stream so short that any cell may be replayed on it, although its time is unknown.
+inline constexpr Index kShort = 2048;
+
+// Whether a replay of `tokens` tokens probably ends within `left` seconds, by the seconds that the
+// last one and the one before it took, on half and a quarter of the tokens. The two shortest, of
+// below 512 tokens, may always start. `before`: 0 if there is one alone.
+bool may_start(Index tokens, double before, double last, double left);
+
+// The time at full length, by those at shorter ones, ascending; 0 without any. It is a constant,
+// one part proportional to the length and one to its square, none below 0, with the least sum of
+// squared relative errors; the constant is 0 for fewer than four lengths, and one length alone is
+// taken for quadratic. A time at full length is taken as it is.
 struct TimeAtLength {
-  double part = 0.0;
+  double part = 0.0;  // of the full length
   double seconds = 0.0;
 };
-double time_at_full_length(const TimeAtLength& shorter, const TimeAtLength& longer);
+double time_at_full_length(const std::vector<TimeAtLength>& times);
 
 }  // namespace kvbench

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -33,7 +34,9 @@ double seconds_from(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-constexpr std::size_t kMinCells = 8;
+// Cells that are replayed, where a head has them: of all methods, and at least of each.
+constexpr std::size_t kFewCells = 8;
+constexpr std::size_t kFewOfMethod = 2;
 // Cells whose outputs are projected at most: their number is proportional to the time.
 constexpr std::size_t kProjected = 4;
 // Seconds of one thread since its beginning: of processor time, as other programs may use the
@@ -54,16 +57,22 @@ class Spent {
   double before_ = processor_seconds();
 };
 
-// The next length is twice as long, and its time between these times the last one's.
-constexpr double kMaxGrowth = 4.5;
-constexpr double kMinGrowth = 3.0;
+// Cells of a head that run the same code, except for their parameters.
+struct Method {
+  const AlgorithmDescription* algorithm = nullptr;
+  bool is_stored = false;  // by a codec
+  std::size_t to_run = 0;
+  std::vector<TimeAtLength> times = {};
 
-// Seconds that the head takes at one length.
-struct Seconds {
-  double read = 0.0;
-  double reference = 0.0;
-  double shared = 0.0;  // work that several cells share
-  double cells = 0.0;
+  bool has(const PlannedCell& cell) const {
+    return cell.algorithm == algorithm && (cell.storage != nullptr) == is_stored;
+  }
+};
+
+// A cell that is replayed in place of others.
+struct Chosen {
+  std::size_t cell = 0;    // in the plan
+  std::size_t method = 0;  // in Sampler::methods_
 };
 
 class Sampler {
@@ -75,9 +84,13 @@ class Sampler {
         group_(plan.groups[head.group]),
         head_(head),
         dump_(read ? nullptr : &dumps[group_.dump]),
-        read_(read) {
+        read_stream_(read) {
     plan.cells.for_each_to_run(head.cells, [&](const PlannedCell& cell, std::size_t count) {
       pieces_.add(plan, group_, cell, count);
+      if (method_of(cell) == methods_.size()) {
+        methods_.push_back({cell.algorithm, cell.storage != nullptr});
+      }
+      methods_[method_of(cell)].to_run += count;
     });
     if (group_.hidden == 0) return;
     for (const std::size_t l : group_.layer_records) {
@@ -93,45 +106,33 @@ class Sampler {
     rows_seconds_ = rows_seconds(budget);
     const double most_tokens = static_cast<double>(group_.shape.tokens) * memory_limit /
                                estimate_memory_bytes(plan_, group_, thread_count());
-    const std::size_t few = std::min(kMinCells, head_.to_run);
     const bool reads_all = group_.shape.first_query > 0;  // the last queries are stored
-    if (reads_all && most_tokens < static_cast<double>(group_.shape.tokens)) return {};
-    Seconds shorter, longer;
-    double part_before = 0.0, part = 0.0, took = 0.0, growth = 0.0;
+    if (reads_all && most_tokens < static_cast<double>(group_.shape.tokens)) return extrapolated();
+    double took = 0.0;
+    double took_before = 0.0;
     try {
       for (const Index tokens : tried_lengths(group_.shape.tokens)) {
-        const bool fits = static_cast<double>(tokens) <= most_tokens &&
-                          (part_before == 0.0 || spent.seconds() + growth * took <= budget);
-        if (part > 0.0 && !fits) break;
-        const std::vector<std::size_t> chosen = fitting(spread(few), tokens);
-        if (chosen.empty()) continue;
-        if (part == 0.0) time(tokens, chosen);  // buffers and threads are there from then on
-        part_before = std::exchange(part, part_of(tokens));
-        shorter = longer;
+        const bool fits = static_cast<double>(tokens) <= most_tokens;
+        const double left = budget - spent.seconds();
+        if (tokens_ > 0 && (!fits || !may_start(tokens, took_before, took, left))) break;
+        const std::vector<Chosen> chosen = fitting(choose(kFewCells), tokens);
+        if (tokens_ == 0)
+          replay_part(tokens, chosen);  // buffers and threads are there from then on
         const Spent here;
-        longer = time(tokens, chosen);
-        const double took_before = std::exchange(took, here.seconds());
-        growth = took_before == 0.0 ? kMaxGrowth
-                                    : std::clamp(1.5 * took / took_before, kMinGrowth, kMaxGrowth);
+        add(replay_part(tokens, chosen), part_of(tokens));
+        took_before = std::exchange(took, here.seconds());
       }
-      if (part == 1.0) {
-        const double per_cell = took / static_cast<double>(few);
+      if (tokens_ == group_.shape.tokens && cells_ > 0) {
         const double left = std::max(budget - spent.seconds(), 0.0);
+        const double per_cell = took / static_cast<double>(cells_);
         const auto more = std::min(static_cast<std::size_t>(left / per_cell), head_.to_run);
-        if (more > 2 * few) longer = time(group_.shape.tokens, spread(more));
+        if (more > 2 * cells_) add(replay_part(tokens_, choose(more)), 1.0);
       }
     } catch (const InputError&) {  // the stream cannot be read
       return {};
-    } catch (const std::bad_alloc&) {
-      return {};
+    } catch (const std::bad_alloc&) {  // the lengths before it were timed
     }
-    if (part == 0.0) return {};
-    double seconds = projection_seconds_ + rows_seconds_;
-    for (double Seconds::* of :
-         {&Seconds::read, &Seconds::reference, &Seconds::shared, &Seconds::cells}) {
-      seconds += time_at_full_length({part_before, shorter.*of}, {part, longer.*of});
-    }
-    return {seconds, cells_, projection_seconds_, rows_seconds_, tokens_};
+    return extrapolated();
   }
 
  private:
@@ -139,34 +140,80 @@ class Sampler {
     return static_cast<double>(tokens) / static_cast<double>(group_.shape.tokens);
   }
 
-  // The chosen cells that can also run on a part of the stream.
-  std::vector<std::size_t> fitting(std::vector<std::size_t> chosen, Index tokens) const {
-    if (tokens == group_.shape.tokens) return chosen;
+  std::size_t method_of(const PlannedCell& cell) const {
+    const auto same = std::find_if(methods_.begin(), methods_.end(),
+                                   [&](const Method& each) { return each.has(cell); });
+    return static_cast<std::size_t>(same - methods_.begin());
+  }
+
+  // About `count` cells, of every method in proportion and evenly spaced, the middle one of each
+  // stretch.
+  std::vector<Chosen> choose(std::size_t count) const {
+    std::vector<Chosen> chosen;
+    for (std::size_t m = 0; m < methods_.size(); ++m) {
+      const std::size_t to_run = methods_[m].to_run;
+      const std::size_t few = std::max(count / methods_.size(), kFewOfMethod);
+      const std::size_t of_method = std::min(to_run, std::max(count * to_run / head_.to_run, few));
+      std::size_t before = 0;  // cells of the method in front of the setting's
+      std::size_t made = 0;
+      plan_.cells.for_each_to_run(head_.cells, [&](const PlannedCell& cell, std::size_t size) {
+        if (!methods_[m].has(cell)) return;
+        for (; made < of_method; ++made) {
+          const std::size_t next = (2 * made + 1) * to_run / (2 * of_method);
+          if (next >= before + size) break;
+          chosen.push_back({cell.index + (next - before), m});
+        }
+        before += size;
+      });
+    }
+    return chosen;
+  }
+
+  // The chosen cells that can also run on a part of the stream. One that has not been timed joins
+  // only while the stream is short, since its time is unknown.
+  std::vector<Chosen> fitting(std::vector<Chosen> chosen, Index tokens) const {
     const ShortReplay cut = short_replay(group_.shape, group_.prompt, group_.rows, tokens);
-    std::erase_if(chosen, [&](std::size_t c) {
-      const PlannedCell cell = plan_.cells[c];
+    std::erase_if(chosen, [&](const Chosen& each) {
+      const PlannedCell cell = plan_.cells[each.cell];
+      if (tokens > kShort && methods_[each.method].times.empty()) return true;
+      if (tokens == group_.shape.tokens) return false;
       const StreamId id{group_.sequence, group_.layer, cell.kv_head};
-      return cut.rows.empty() ||
-             reason_to_skip(*cell.algorithm, *cell.params, cut.shape, cut.prompt) ||
-             (cell.algorithm->misfit &&
-              cell.algorithm->misfit(*cell.params, id, cut.shape, cut.prompt));
+      const Params params = short_params(cell.algorithm->parameters, *cell.params, part_of(tokens));
+      return cut.rows.empty() || reason_to_skip(*cell.algorithm, params, cut.shape, cut.prompt) ||
+             (cell.algorithm->misfit && cell.algorithm->misfit(params, id, cut.shape, cut.prompt));
     });
     return chosen;
   }
 
-  // Evenly spaced cells of those to run, the middle one of each stretch.
-  std::vector<std::size_t> spread(std::size_t count) const {
-    std::vector<std::size_t> chosen;
-    std::size_t before = 0;  // cells to run in front of the setting's
-    plan_.cells.for_each_to_run(head_.cells, [&](const PlannedCell& cell, std::size_t size) {
-      while (chosen.size() < count) {
-        const std::size_t next = (2 * chosen.size() + 1) * head_.to_run / (2 * count);
-        if (next >= before + size) break;
-        chosen.push_back(cell.index + (next - before));
-      }
-      before += size;
-    });
-    return chosen;
+  // What one replay of a part of the stream took, for all cells of the head.
+  struct Seconds {
+    double read = 0.0;
+    double reference = 0.0;                 // with the logits of the rows
+    double shared = 0.0;                    // work that several cells share
+    std::map<std::size_t, double> methods;  // by their number
+  };
+
+  void add(const Seconds& seconds, double part) {
+    read_.push_back({part, seconds.read});
+    reference_.push_back({part, seconds.reference});
+    shared_.push_back({part, seconds.shared});
+    for (const auto& [m, each] : seconds.methods) methods_[m].times.push_back({part, each});
+  }
+
+  TimedSample extrapolated() const {
+    TimedSample sample{.cells = cells_,
+                       .projection_seconds = projection_seconds_,
+                       .rows_seconds = rows_seconds_,
+                       .tokens = tokens_};
+    sample.seconds = projection_seconds_ + rows_seconds_;
+    for (const auto* times : {&read_, &reference_, &shared_}) {
+      sample.seconds += time_at_full_length(*times);
+    }
+    for (const Method& method : methods_) {
+      sample.seconds += time_at_full_length(method.times);
+      if (method.times.empty()) sample.unknown_cells += method.to_run;
+    }
+    return sample;
   }
 
   // The first part of the head's stream; of one whose first queries are not stored all is read,
@@ -177,8 +224,9 @@ class Sampler {
       const auto start = Clock::now();
       data_.reset();
       const Index tokens = reads_all ? group_.shape.tokens : cut.shape.tokens;
-      data_ = read_ ? read_(group_, head_.kv_head, tokens)
-                    : dump_->read_stream(group_.sequence, group_.layer, head_.kv_head, tokens);
+      data_ = read_stream_
+                  ? read_stream_(group_, head_.kv_head, tokens)
+                  : dump_->read_stream(group_.sequence, group_.layer, head_.kv_head, tokens);
       read_seconds_ = seconds_from(start);
     }
     stream_ = data_->stream;
@@ -194,35 +242,43 @@ class Sampler {
     return stream_;
   }
 
-  // Seconds that the head takes at this length, by these of its cells.
-  Seconds time(Index tokens, const std::vector<std::size_t>& chosen) {
+  // Replays these cells on a part of the stream.
+  Seconds replay_part(Index tokens, const std::vector<Chosen>& chosen) {
     const ShortReplay cut = short_replay(group_.shape, group_.prompt, group_.rows, tokens);
-    Seconds seconds;
     const Stream& stream = read(cut);
-    seconds.read = read_seconds_ * (group_.shape.first_query > 0 ? part_of(tokens) : 1.0);
     cells_ = chosen.size();
     tokens_ = tokens;
     double model_seconds = 0.0;
     std::map<WorkKey, std::unique_ptr<SharedResults>> model_results;
     std::vector<ReplayCell> replayed;
-    for (const std::size_t c : chosen) {
-      const PlannedCell& cell = plan_.cells[c];
-      ReplayCell replay_cell{cell.algorithm, cell.params, cell.seed_or_zero(),
-                             nullptr,        nullptr,     cell.storage};
+    std::vector<std::size_t> count(methods_.size(), 0);
+    for (const Chosen& each : chosen) {
+      const PlannedCell cell = plan_.cells[each.cell];
+      ReplayCell replay_cell{
+          cell.algorithm,
+          short_params(cell.algorithm->parameters, *cell.params, part_of(tokens)),
+          cell.seed_or_zero(),
+          nullptr,
+          nullptr,
+          cell.storage};
       if (cell.scope) {
-        replay_cell.model_results = decide(stream, cut.prompt, cell, model_results, model_seconds);
+        replay_cell.model_results =
+            decide(stream, cut.prompt, replay_cell, model_results, model_seconds);
       }
       replayed.push_back(replay_cell);
+      ++count[each.method];
     }
+    std::vector<double> cell_seconds(methods_.size(), 0.0);
     std::size_t written = 0;
     std::vector<CellOutputs> outputs;
     const auto done = [&](std::size_t index, CellResult&& result) {
-      const bool is_projected =
-          result.outputs && outputs.size() < kProjected && in_records_.count(chosen[index]) != 0;
+      const bool is_projected = result.outputs && outputs.size() < kProjected &&
+                                in_records_.count(chosen[index].cell) != 0;
       if (is_projected) outputs.push_back(std::move(*result.outputs));
       result.outputs.reset();
+      cell_seconds[chosen[index].method] += result.seconds;
       // Into the journal and, from there, into results.json.
-      const Json record = cell_record(plan_, plan_.cells[chosen[index]], result, "");
+      const Json record = cell_record(plan_, plan_.cells[chosen[index].cell], result, "");
       written += to_line(parse_line(to_line(record))).size();
     };
     const ReplaySetting setting{.prompt = cut.prompt,
@@ -232,20 +288,28 @@ class Sampler {
                                 .keep_outputs = !in_records_.empty()};
     std::vector<std::unique_ptr<KeptRecorder>> recorders;
     for (std::size_t i = 0; i < chosen.size(); ++i) {
-      if (!plan_.keep_caches || !has_cache_file(plan_.cells[chosen[i]])) continue;
+      if (!plan_.keep_caches || !has_cache_file(plan_.cells[chosen[i].cell])) continue;
       recorders.push_back(std::make_unique<KeptRecorder>(stream, setting, replayed[i]));
       replayed[i].watch = recorders.back().get();
     }
     const auto start = Clock::now();
     const ReplayTiming timing = replay(stream, setting, replayed, kernels_, done);
-    const double share = static_cast<double>(head_.to_run) / static_cast<double>(cells_);
     SharedPieces pieces;
-    for (const std::size_t c : chosen) pieces.add(plan_, group_, plan_.cells[c], 1);
+    for (const Chosen& each : chosen) pieces.add(plan_, group_, plan_.cells[each.cell], 1);
     const double works = pieces_.count() / std::max(1.0, pieces.count());
-    seconds.reference = timing.reference_seconds;
+    Seconds seconds;
+    seconds.read = read_seconds_ * (group_.shape.first_query > 0 ? part_of(tokens) : 1.0);
+    seconds.reference = timing.reference_seconds + timing.logits_seconds + timing.metrics_seconds;
     seconds.shared = (timing.shared_seconds + model_seconds) * works;
-    seconds.cells =
-        share * (seconds_from(start) - timing.reference_seconds - timing.shared_seconds);
+    // Cells run side by side; a method bears its part of the time that all take.
+    const double of_cells = seconds_from(start) - seconds.reference - timing.shared_seconds;
+    const double sum = std::accumulate(cell_seconds.begin(), cell_seconds.end(), 0.0);
+    for (std::size_t m = 0; m < methods_.size(); ++m) {
+      if (count[m] == 0) continue;
+      const double of_method = sum > 0.0 ? of_cells * cell_seconds[m] / sum : 0.0;
+      seconds.methods[m] =
+          of_method * static_cast<double>(methods_[m].to_run) / static_cast<double>(count[m]);
+    }
     projection_seconds_ = projection_seconds(outputs, cut.rows.size());
     return seconds;
   }
@@ -292,10 +356,10 @@ class Sampler {
   }
 
   // Decisions that a scoped cell follows, made on this stream alone: each head bears its own part.
-  const SharedResults* decide(const Stream& stream, Index prompt, const PlannedCell& cell,
+  const SharedResults* decide(const Stream& stream, Index prompt, const ReplayCell& cell,
                               std::map<WorkKey, std::unique_ptr<SharedResults>>& known,
                               double& seconds) const {
-    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
+    const ModelWork work = cell.algorithm->model_work(cell.params, cell.seed);
     std::unique_ptr<SharedResults>& results = known[work.key()];
     if (!results) {
       results = std::make_unique<SharedResults>();
@@ -318,9 +382,13 @@ class Sampler {
   const WorkGroup& group_;
   const HeadCells& head_;
   const Dump* dump_;  // null: `read_` is in its place
-  const ReadStream& read_;
+  const ReadStream& read_stream_;
   SharedPieces pieces_;               // pieces of the cells to run
   std::set<std::size_t> in_records_;  // cells of the head that records of the layer are made of
+  std::vector<Method> methods_;
+  std::vector<TimeAtLength> read_;
+  std::vector<TimeAtLength> reference_;
+  std::vector<TimeAtLength> shared_;
   std::unique_ptr<StreamData> data_;
   Stream stream_;  // the first part of it
   double read_seconds_ = 0.0;

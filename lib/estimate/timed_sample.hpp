@@ -26,17 +26,18 @@ using ReadStream =
 struct TimedSample {
   double seconds = 0.0;             // that the whole head will take
   std::size_t cells = 0;            // that were computed
+  std::size_t unknown_cells = 0;    // of the head, of methods that were not timed: 0 seconds
   double projection_seconds = 0.0;  // part of the seconds, on its part of the layer's records
   double rows_seconds = 0.0;        // part of the seconds, on writing the cells' per-row values
   Index tokens = 0;                 // tokens of the longest replay
 };
 
-// Replays cells spread evenly over the head's own on ever longer parts of its stream
-// (short_replay.hpp), as long as the next one probably fits into `budget` seconds; the whole head's
-// time follows from the last two. The two shortest parts are replayed whatever the budget is. Parts
-// that take more than `memory_limit` bytes are not, except the shortest. A stream that cannot be
-// read costs nothing, as in a run. `read`: what is replayed in place of the dumps, which then may
-// be missing.
+// Replays a few cells of each of the head's methods on ever longer parts of its stream
+// (short_replay.hpp), as long as the next one by its predicted time ends within `budget` seconds;
+// the whole head's time follows from them. The two shortest parts are replayed whatever the budget
+// is. Parts that take more than `memory_limit` bytes are not, except the shortest. A stream that
+// cannot be read costs nothing, as in a run. `read`: what is replayed in place of the dumps, which
+// then may be missing.
 TimedSample time_sample(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
                         const HeadCells& head, double budget,
                         double memory_limit = std::numeric_limits<double>::infinity(),

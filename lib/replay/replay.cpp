@@ -86,6 +86,7 @@ class Group {
         }
       }
       for (std::size_t b = 0; b < blocks_.size(); ++b) {
+        const auto logits_start = Clock::now();
         try {
           if (in_room != b) block.emplace(stream_, kernels_, blocks_[b], room);
         } catch (const CellError& error) {
@@ -93,6 +94,7 @@ class Group {
           return timing;
         }
         in_room = b;
+        timing.logits_seconds += seconds_since(logits_start);
         if (b == blocks_shared_) {
           const auto shared_start = Clock::now();
           share(*block);

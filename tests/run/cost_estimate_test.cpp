@@ -29,6 +29,7 @@ struct MadeUpTimings {
   double spends = 0.0;
   double short_head = 0.0;              // seconds that a head of dump a takes
   double long_head = 0.0;               // seconds that a head of dump b takes
+  std::size_t unknown = 0;              // cells of every head
   std::vector<std::size_t> timed = {};  // groups, in order
   std::vector<double> budgets = {};
 
@@ -39,7 +40,7 @@ struct MadeUpTimings {
           timed.push_back(head.group);
           budgets.push_back(budget);
           clock += spends;
-          return {head.group == 3 ? long_head : short_head, 2};
+          return {head.group == 3 ? long_head : short_head, 2, unknown};
         },
         [&] { return clock; });
   }
@@ -57,6 +58,12 @@ TEST_CASE("one head of each kind is timed, and every head of the kind takes as l
   CHECK(cost.total() == 17.5);
   // Half of the time left, dealt to the kinds left.
   CHECK(timings.budgets == std::vector<double>{0.5, 1.0});
+}
+
+TEST_CASE("cells whose time is unknown are those of every head of the kind") {
+  const Plan plan = made_plan();
+  MadeUpTimings timings{.short_head = 0.25, .long_head = 8.0, .unknown = 3};
+  CHECK(timings.estimate(plan, select_shard(plan, ""), 2.0).unknown_cells == 8 * 3);
 }
 
 TEST_CASE("settings that were solved for a memory are of one kind in layers of one shape") {

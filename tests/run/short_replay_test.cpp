@@ -68,16 +68,79 @@ TEST_CASE("lengths are tried from one or two hundred tokens on") {
 
 TEST_CASE("the time at full length has a part for the length and one for its square") {
   // 3 f + 8 f^2 at an eighth and a quarter.
-  CHECK(time_at_full_length({0.125, 0.5}, {0.25, 1.25}) == doctest::Approx(11.0));
-  CHECK(time_at_full_length({0.125, 0.5}, {0.25, 1.0}) == doctest::Approx(4.0));
-  CHECK(time_at_full_length({0.125, 0.125}, {0.25, 0.5}) == doctest::Approx(8.0));
-  // A shorter one that took longer in proportion, or next to nothing, makes neither part negative.
-  CHECK(time_at_full_length({0.125, 0.75}, {0.25, 1.0}) == doctest::Approx(4.0));
-  CHECK(time_at_full_length({0.125, 0.0}, {0.25, 0.5}) == doctest::Approx(8.0));
+  CHECK(time_at_full_length({{0.125, 0.5}, {0.25, 1.25}}) == doctest::Approx(11.0));
+  CHECK(time_at_full_length({{0.125, 0.5}, {0.25, 1.0}}) == doctest::Approx(4.0));
+  CHECK(time_at_full_length({{0.125, 0.125}, {0.25, 0.5}}) == doctest::Approx(8.0));
   // One length alone is taken for quadratic; the full length is what it took.
-  CHECK(time_at_full_length({}, {0.25, 0.5}) == doctest::Approx(8.0));
-  CHECK(time_at_full_length({0.5, 0.1}, {1.0, 3.0}) == doctest::Approx(3.0));
-  CHECK(time_at_full_length({}, {1.0, 3.0}) == doctest::Approx(3.0));
+  CHECK(time_at_full_length({{0.25, 0.5}}) == doctest::Approx(8.0));
+  CHECK(time_at_full_length({{0.5, 0.1}, {1.0, 3.0}}) == 3.0);
+  CHECK(time_at_full_length({}) == 0.0);
+  CHECK(time_at_full_length({{0.125, 0.0}, {0.25, 0.0}}) == 0.0);
+}
+
+TEST_CASE("four lengths tell a constant part as well, and no part is negative") {
+  // 2 + 3 f + 8 f^2.
+  const auto at = [](double f) { return TimeAtLength{f, 2.0 + 3.0 * f + 8.0 * f * f}; };
+  CHECK(time_at_full_length({at(0.0625), at(0.125), at(0.25), at(0.5)}) ==
+        doctest::Approx(13.0).epsilon(0.001));
+  // One that takes less in proportion as it grows is linear, and a constant one constant.
+  const double linear = time_at_full_length({{0.125, 0.75}, {0.25, 1.0}});
+  CHECK(linear > 4.0);
+  CHECK(linear < 6.0);
+  CHECK(time_at_full_length({{0.0625, 1.0}, {0.125, 1.0}, {0.25, 1.0}, {0.5, 1.0}}) ==
+        doctest::Approx(1.0).epsilon(0.001));
+}
+
+TEST_CASE("one length that took twice as long among five changes the whole by less than half") {
+  std::vector<TimeAtLength> times;
+  for (const double f : {0.00390625, 0.0078125, 0.015625, 0.03125, 0.0625}) {
+    times.push_back({f, 5.0 * f});
+  }
+  CHECK(time_at_full_length(times) == doctest::Approx(5.0));
+  times[2].seconds *= 2.0;
+  const double whole = time_at_full_length(times);
+  CHECK(whole > 2.5);
+  CHECK(whole < 7.5);
+}
+
+TEST_CASE("a part is begun only if its predicted time is left") {
+  CHECK(may_start(511, 0.0, 100.0, -1.0));  // the two shortest always
+  // By one length alone a cube, 8 times the time; by two, their growth and a quarter.
+  CHECK(may_start(512, 0.0, 1.0, 8.0));
+  CHECK_FALSE(may_start(512, 0.0, 1.0, 7.9));
+  CHECK(may_start(4096, 1.0, 4.0, 20.0));
+  CHECK_FALSE(may_start(4096, 1.0, 4.0, 19.9));
+  CHECK_FALSE(may_start(4096, 1.0, 1.0, 2.9));  // three times at least
+  CHECK_FALSE(may_start(4096, 1.0, 100.0, 799.0));
+  CHECK(may_start(4096, 1.0, 100.0, 800.0));
+}
+
+TEST_CASE("numbers of tokens are cut in proportion, other parameters are not") {
+  using Kind = Parameter::Kind;
+  const auto row = [](const char* name, Kind kind, double minimum) {
+    Parameter made;
+    made.name = name;
+    made.kind = kind;
+    made.minimum = minimum;
+    return made;
+  };
+  std::vector<Parameter> table = {row("budget", Kind::kTokens, 1), row("recent", Kind::kTokens, 3),
+                                  row("part", Kind::kTokens, 0), row("kernel", Kind::kInteger, 1),
+                                  row("T", Kind::kInteger, 1)};
+  table[4].takes_memory = table[4].is_halvings = true;
+  Params params;
+  params.set("budget", MemoryBudget{0.1, 1000});
+  params.set("recent", std::int64_t{8});
+  params.set("part", 0.25);
+  params.set("kernel", std::int64_t{7});
+  params.set("T", std::int64_t{5});
+  const Params cut = short_params(table, params, 0.25);
+  CHECK(cut.at("budget") == Value(MemoryBudget{0.1, 250}));
+  CHECK(cut.at("recent") == Value(std::int64_t{3}));  // no less than its minimum
+  for (const char* name : {"part", "kernel", "T"}) CHECK(cut.at(name) == params.at(name));
+  CHECK(short_params(table, params, 1.0) == params);
+  params.set("recent", std::int64_t{0});  // a minimum that an earlier one was below
+  CHECK(short_params(table, params, 0.5).at("recent") == Value(std::int64_t{0}));
 }
 
 }  // namespace short_replay_test

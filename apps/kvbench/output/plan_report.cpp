@@ -235,6 +235,7 @@ Json PlanReport::json_without_cells() const {
                     {{"seconds", cost_.total()},
                      {"threads", threads_},
                      {"timed_cells", cost_.cells},
+                     {"unknown_cells", cost_.unknown_cells},
                      {"multiply_adds", multiply_adds_}}},
                    {"groups", std::move(groups)}};
   if (cost_.dump_bytes > 0.0) {
@@ -282,8 +283,14 @@ std::string PlanReport::table(std::size_t columns) const {
     out += fmt::format("records of whole layers: {}\n", layer_records_);
   }
   out += paragraph(
-      fmt::format("memory: about {}; time: about {} on {} threads, estimated from {} timed cells",
-                  bytes_text(bytes_), time_text(cost_.total()), threads_, cost_.cells),
+      fmt::format("memory: about {}; time: about {} on {} threads, estimated from {} timed cells{}",
+                  bytes_text(bytes_), time_text(cost_.total()), threads_, cost_.cells,
+                  cost_.unknown_cells == 0
+                      ? ""
+                      : fmt::format(", without {} cells whose time is unknown: they cannot be "
+                                    "replayed on a short part of the sequence, or not within the "
+                                    "memory limit",
+                                    cost_.unknown_cells)),
       columns);
   out += "\n";
   Table groups({{"sequence", Align::kLeft, 12},
