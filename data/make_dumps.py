@@ -7,8 +7,8 @@ Called by `data/dumps.sh`, which installs what this needs. One dump per model an
 FOLDER/<model>-<text>.h5: the text's first 2048 tokens, layers 0, 1, 4, the quarters and the last,
 queries of every row. With --all-layers they go to FOLDER/all_layers, and have every layer with full
 attention and the norms of its values after W_O. Qwen2.5-Coder 0.5B and 1.5B are read if --only
-names them ('qwen*'), also on a text of 32,768 tokens, with the last 256 queries (not with
---all-layers). Inputs are fetched into FOLDER/inputs and refused unless their hashes are those of
+names them ('qwen*'), also on a text of 32,768 tokens, with the last 256 queries, into FOLDER/long
+(not with --all-layers). Inputs are fetched into FOLDER/inputs and refused unless their hashes are those of
 texts/dump_sources.py; dumps.json next to the dumps lists the hashes of inputs and outputs. A dump
 is refused unless it has the tokens of texts/dump_reference.json and its norms to 0.1 %; its bits
 may differ, because they depend on the processor, and a line tells whether they do. Existing dumps
@@ -233,12 +233,13 @@ def make(wanted: list[tuple[Model, Text]], folder: Path, all_layers: bool) -> No
     inputs.mkdir(parents=True, exist_ok=True)
     if all_layers:
         folder = folder / "all_layers"
-        folder.mkdir(exist_ok=True)
-    listed = folder / "dumps.json"
-    entries = json.loads(listed.read_text()) if listed.is_file() else {}
     reference = json.loads(REFERENCE.read_text())["dumps"]
     for count, (model, text) in enumerate(wanted, 1):
-        out = folder / f"{model.name}-{text.name}.h5"
+        place = folder / "long" if text is LONG_TEXT else folder
+        place.mkdir(exist_ok=True)
+        listed = place / "dumps.json"
+        entries = json.loads(listed.read_text()) if listed.is_file() else {}
+        out = place / f"{model.name}-{text.name}.h5"
         if out.is_file() and out.name in entries:
             continue
         began = time.monotonic()

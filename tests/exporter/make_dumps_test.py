@@ -114,7 +114,7 @@ class Dumps(unittest.TestCase):
         code, said, made = self.make("--only", "qwen2.5-coder-0.5b-opticks*")
         self.assertEqual(code, 0, said)
         self.assertEqual(made, ["qwen2.5-coder-0.5b-opticks.h5",
-                                "qwen2.5-coder-0.5b-opticks-32k.h5 --tokens 32768 --queries last:256"])
+                                "long/qwen2.5-coder-0.5b-opticks-32k.h5 --tokens 32768 --queries last:256"])
         self.assertEqual(self.make("--only", "qwen*", "--all-layers")[2][-1],
                          "all_layers/qwen2.5-coder-1.5b-python-source.h5 --wo-norms")
 
