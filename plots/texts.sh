@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # plots/texts.sh [FOLDER]: sweeps over the dumps that data/dumps.sh made in FOLDER or the cache, into results/texts:
-# intervals over texts. Model by model, since a text that two models read is not two texts. Gemma's sliding
-# layers are left out, because their memory depends on the data.
+# intervals over texts. Model by model, since a text that two models read is not two texts; a model without dumps is
+# left out. Gemma's sliding layers are left out, because their memory depends on the data.
 folder=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
 compgen -G "$folder/*-*.h5" >/dev/null || die "$folder has no dump; data/dumps.sh makes them"
 build
 plots_environment
 program=build/bin/kvbench out=results/texts
-for model in smollm2-135m gemma3-270m; do
+for model in smollm2-135m gemma3-270m qwen2.5-coder-{0.5b,1.5b}; do
   if ! compgen -G "$folder/$model-*.h5" >/dev/null; then
     say "$folder has no dump of $model; it is left out"
     continue

@@ -214,6 +214,9 @@ class SafetensorsFile(ArrayFile):
     def _names(self) -> list[str]:
         return list(self._header)
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(int(extent) for extent in self._header[name]["shape"])
+
     def _read(self, name: str) -> tuple[np.ndarray, str]:
         held = self._header[name]
         if held["dtype"] not in self.TYPES:
@@ -222,7 +225,7 @@ class SafetensorsFile(ArrayFile):
                 f"{held['dtype']}"
             )
         dtype, stored = self.TYPES[held["dtype"]]
-        shape = tuple(int(extent) for extent in held["shape"])
+        shape = self.shape(name)
         begin, end = (int(offset) for offset in held["data_offsets"])
         wanted = math.prod(shape) * stored.itemsize
         if (

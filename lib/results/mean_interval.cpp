@@ -67,18 +67,25 @@ std::optional<MeanAndHalf> mean_and_half(const std::vector<double>& values,
     ++units;
   }
   const double mean = total / units;
-  double squares = 0.0;
-  Index present = 0;
+  std::vector<double> deviations;  // (n_g / n) (m_g - m)
+  double largest = 0.0;
   for (std::size_t g = 0; g < sum.size(); ++g) {
     if (count[g] == 0.0) continue;
-    ++present;
-    const double deviation = (sum[g] - count[g] * mean) / units;  // (n_g / n) (m_g - m)
-    squares += deviation * deviation;
+    deviations.push_back((sum[g] - count[g] * mean) / units);
+    largest = std::max(largest, std::abs(deviations.back()));
   }
+  const Index present = std::ssize(deviations);
   if (present < 2) return std::nullopt;
+  // Squares of errors of e^x may overflow; a power of two changes no other bit.
+  const int exponent = std::isnormal(largest) ? std::ilogb(largest) : 0;
+  double squares = 0.0;
+  for (const double deviation : deviations) {
+    const double scaled = std::scalbn(deviation, -exponent);
+    squares += scaled * scaled;
+  }
   const double freedom = static_cast<double>(present - 1);
-  return MeanAndHalf{mean, student_t_975(present - 1) *
-                               std::sqrt(squares * static_cast<double>(present) / freedom)};
+  const double root = std::sqrt(squares * static_cast<double>(present) / freedom);
+  return MeanAndHalf{mean, std::scalbn(student_t_975(present - 1) * root, exponent)};
 }
 
 }  // namespace

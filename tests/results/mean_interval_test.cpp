@@ -102,6 +102,19 @@ TEST_CASE("an interval of numbers that cannot be negative has the same width on 
   CHECK(!positive_mean_interval({1.0, 2.0, 3.0, NAN}, groups));
 }
 
+TEST_CASE("an interval is scaled with its values, where their squares overflow or vanish too") {
+  const IndependentGroups groups = independent_groups({{0, 0}, {0, 0}, {0, 0}, {0, 1}});
+  const auto one = positive_mean_interval({1.0, 2.0, 3.0, 6.0}, groups);
+  for (const int exponent : {-900, -1, 0, 1, 900}) {
+    const double factor = std::scalbn(1.0, exponent);
+    const auto other =
+        positive_mean_interval({factor, 2.0 * factor, 3.0 * factor, 6.0 * factor}, groups);
+    REQUIRE(other);
+    CHECK(other->low == one->low * factor);
+    CHECK(other->high == one->high * factor);
+  }
+}
+
 // Coverage of a mean of 1 by log-normal group means, in percent of 40,000 trials: linear 94.1,
 // 90.9, 86.0, 78.8 with three groups, on the log scale 94.7, 93.8, 92.3, 90.0; with ten 93.8, 90.8,
 // 85.8, 79.4 and 94.3, 92.6, 89.7, 85.5.
