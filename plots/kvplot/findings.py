@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pandas
 from matplotlib import pyplot
 
@@ -160,6 +161,34 @@ def field(tables: Tables) -> pyplot.Figure:
         "Frobenius error / that of uniform sampling at equal memory", fontsize="medium"
     )
     _names(axes[0][0], [*families, "", *names])
+    return figure
+
+
+def layers(tables: Tables) -> pyplot.Figure:
+    """Every method in every layer over uniform sampling there, as published; families together."""
+    rows = tables.read("smollm2/field_layers")
+    family = {name: own for own, names in FAMILIES.items() for name in names.split()}
+    colour = dict(zip(FAMILIES, COLOURS))
+    rows["family"] = rows["method"].map(lambda name: family[name.split(",")[0]])
+    fields = rows.drop(columns="family").set_index("method")
+    rows["mean"] = numpy.log2(fields).mean(axis=1).to_numpy()
+    best = rows.groupby("family")["mean"].transform("mean")
+    order = rows.assign(best=best).sort_values(["best", "family", "mean"])
+    fields = numpy.log2(fields.loc[list(order["method"])])
+    figure, axes = style.panels(1, 1, 5.0)
+    axis = axes[0][0]
+    image = axis.imshow(fields, aspect="auto", cmap="RdBu_r", vmin=-3, vmax=3)
+    axis.grid(False)
+    axis.set_xticks(range(0, len(fields.columns), 2), list(fields.columns[::2]))
+    axis.set_yticks(range(len(fields)), list(fields.index), fontsize=6.5)
+    for label, own in zip(axis.get_yticklabels(), order["family"]):
+        label.set_color(colour[own])
+    axis.tick_params(length=0)
+    axis.set_xlabel("layer")
+    bar = figure.colorbar(image, ax=axis, pad=0.01, extend="both")
+    bar.set_ticks(range(-3, 4), labels=["1/8", "1/4", "1/2", "1", "2", "4", "8"])
+    bar.set_label("Frobenius error / that of uniform sampling")
+    style.legend_above(axis, _handles({name: colour[name] for name in dict.fromkeys(order["family"])}))
     return figure
 
 
@@ -426,6 +455,7 @@ def pipeline(tables: Tables) -> pyplot.Figure:
 
 PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "field": field,
+    "layers": layers,
     "metrics": metrics,
     "kl_over_memory": kl_over_memory,
     "ranks": ranks,
