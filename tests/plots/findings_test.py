@@ -28,7 +28,7 @@ PAGE = ROOT / "plots/FINDINGS.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 # A command in a fence, and the table that follows it.
 PAIR = re.compile(r"(?<=```sh\n)(kvplot table .*?)\n```\n\n((?:\|[^\n]*\n)+)", re.DOTALL)
-PARTS = ("Number", "Data", "Table", "Limit")
+PARTS = ("Number", "Data", "Table", "Command", "Limit")
 DECIMAL = re.compile(r"(?<![\w.-])-?\d+\.\d+(?![\w.]*\d)")
 LINK = re.compile(r"\]\(tables/([\w/]+)\.csv\)")
 # Where plots/figures.sh and texts put what they draw: the same figures.
@@ -92,7 +92,9 @@ class Findings(unittest.TestCase):
                 self.assertRegex(title, r"^\d+\. [A-Z].*[A-Za-z0-9]$")
                 self.assertTrue(LINK.findall(sections()[title]))
                 self.assertRegex(parts["Number"], r"\d to -?\d|no interval")
-                for picture in re.findall(r"\]\((gallery/[^)]+)\)", sections()[title]):
+                pictures = re.findall(r"!\[[^]]+\]\((gallery/[^)]+)\)", sections()[title])
+                self.assertTrue(pictures)
+                for picture in pictures:
                     self.assertTrue((ROOT / "plots" / picture).is_file(), picture)
 
     def test_numbers_in_prose_are_in_the_tables_that_the_section_links_to(self):

@@ -158,7 +158,7 @@ def draw(inputs: Namespace) -> Figure:
         axis.set_ylabel("tokens held")
     cells = {f"$C^{level}$": handles[f"$C^{level}$"] for level in range(most)}
     style.legend_above(axes[0][0], cells)
-    axes[-1][2].legend(lines.values(), lines, fontsize=6.5, loc="best")
+    axes[0][2].legend(lines.values(), lines, fontsize=6, labelspacing=0.2, loc="upper left")
     table = pandas.concat([pandas.DataFrame(traces), largest.assign(panel="largest")])
     return Figure(
         "occupancy", figure, table, _caption(settings, by_halvings, shown, units, caches, largest)
