@@ -3,9 +3,9 @@
 RUNS/<mode>/**/results.json are sweeps of the same units. field.csv has a row per mode, memory and
 method, families.csv one per family, whose methods count as one vote: their logarithms are averaged
 in each unit first. Ratios are to uniform sampling at as many bytes, as in `kvplot field`.
-layers.csv has a row per mode, memory, method and layer, a mean over the heads of
-the texts that have the layer. orders.csv has, for each choice of mode, memory and metric, how far the order of the methods is
-another one.
+layers.csv has a row per mode, memory, method and layer, a mean over the heads of the texts that
+have the layer. orders.csv has, for each choice of mode, memory and metric, how far the order of the
+methods is another one.
 """
 
 from argparse import Namespace, _SubParsersAction

@@ -172,10 +172,10 @@ def layers(tables: Tables) -> pyplot.Figure:
     colour = dict(zip(FAMILIES, COLOURS))
     rows["family"] = rows["method"].map(lambda name: family[name.split(",")[0]])
     fields = rows.drop(columns="family").set_index("method")
-    rows["mean"] = numpy.log2(fields).mean(axis=1).to_numpy()
+    rows["mean"] = fields.transform(numpy.log2).mean(axis=1).to_numpy()
     best = rows.groupby("family")["mean"].transform("mean")
     order = rows.assign(best=best).sort_values(["best", "family", "mean"])
-    fields = numpy.log2(fields.loc[list(order["method"])])
+    fields = fields.loc[list(order["method"])].transform(numpy.log2)
     figure, axes = style.panels(1, 1, 5.0)
     axis = axes[0][0]
     image = axis.imshow(fields, aspect="auto", cmap="RdBu_r", vmin=-3, vmax=3)
@@ -189,7 +189,9 @@ def layers(tables: Tables) -> pyplot.Figure:
     bar = figure.colorbar(image, ax=axis, pad=0.01, extend="both")
     bar.set_ticks(range(-3, 4), labels=["1/8", "1/4", "1/2", "1", "2", "4", "8"])
     bar.set_label("Frobenius error / that of uniform sampling")
-    style.legend_above(axis, _handles({name: colour[name] for name in dict.fromkeys(order["family"])}))
+    style.legend_above(
+        axis, _handles({name: colour[name] for name in dict.fromkeys(order["family"])})
+    )
     return figure
 
 
@@ -214,7 +216,9 @@ def others(tables: Tables) -> pyplot.Figure:
     figure, axes = style.panels(1, 1, 1.5)
     looks = {"SmolLM2-135M": (COLOURS[0], "loop"), "Gemma 3 270M": (COLOURS[1], "loop_gemma")}
     shown = {
-        name: word for name, word in METRICS.items() if name in (FROBENIUS, "errors.relative_l2.mean")
+        name: word
+        for name, word in METRICS.items()
+        if name in (FROBENIUS, "errors.relative_l2.mean")
     } | {"memory.fraction": "memory alone"}
     for shift, (colour, folder) in zip((-0.14, 0.14), looks.values()):
         rows = tables.read(f"{folder}/others").set_index("metric").loc[list(shown)]
@@ -241,17 +245,20 @@ def always_kept(tables: Tables) -> pyplot.Figure:
     figure, axes = style.panels(1, 2, 1.5, sharex=True, sharey=True)
     for axis, count in zip(axes[0], (64, 256)):
         rows = tables.read(f"choices/decoded_{count}").set_index("label")
-        rows = rows[rows["params.budget.memory"] == 0.2][FROBENIUS]
+        errors = rows[rows["params.budget.memory"] == 0.2][FROBENIUS]
         for place, (few, many) in enumerate(KEPT.values()):
-            axis.hlines(place, rows[many], rows[few], color="0.7", linewidth=1.0)
-            axis.plot(rows[few], place, "o", color=COLOURS[1], markersize=3.6)
-            axis.plot(rows[many], place, "o", color=COLOURS[0], markersize=3.6)
+            axis.hlines(place, errors[many], errors[few], color="0.7", linewidth=1.0)
+            axis.plot(errors[few], place, "o", color=COLOURS[1], markersize=3.6)
+            axis.plot(errors[many], place, "o", color=COLOURS[0], markersize=3.6)
         axis.set_xscale("log")
         style.plain_log(axis.xaxis)
         axis.set_title(f"{count} decoded tokens")
     figure.supxlabel("relative Frobenius error", fontsize="medium")
     _names(axes[0][0], list(KEPT))
-    looks = {"as released, or none always kept": COLOURS[1], "32 sinks and 32 recent tokens": COLOURS[0]}
+    looks = {
+        "as released, or none always kept": COLOURS[1],
+        "32 sinks and 32 recent tokens": COLOURS[0],
+    }
     style.legend_above(axes[0][0], _handles(looks))
     return figure
 
@@ -501,7 +508,9 @@ def pairs(tables: Tables) -> pyplot.Figure:
         style.plain_log(axis.yaxis)
         axis.set_title(RANKED[metric][0].replace(", 99th", ",\n99th"), fontsize=7.5)
     style.outer_labels(axes, "ratio of the errors", "ratio of KL divergences")
-    style.legend_above(axes[0][0], _handles({f"{at:g} of the memory": c for at, c in looks.items()}))
+    style.legend_above(
+        axes[0][0], _handles({f"{at:g} of the memory": c for at, c in looks.items()})
+    )
     return figure
 
 

@@ -6,7 +6,7 @@ has it next to metrics that were named beforehand, its gain over the Frobenius e
 text, and the part of all halves of the texts that would have chosen the same metric.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from itertools import combinations
 
 import pandas
@@ -39,7 +39,9 @@ def held_out(texts: pandas.DataFrame) -> pandas.DataFrame:
         half = len(rho) // 2
         if len(rho) < LEAST_TEXTS or FROBENIUS not in rho:
             continue
-        every = [rho.iloc[list(some)].mean().idxmax() for some in combinations(range(len(rho)), half)]
+        every = [
+            rho.iloc[list(some)].mean().idxmax() for some in combinations(range(len(rho)), half)
+        ]
         tests = []
         for name, some, rest in (
             ("first", rho.iloc[:half], rho.iloc[half:]),
@@ -96,13 +98,16 @@ def draw(inputs: Namespace) -> Figure:
         axis.set_ylim(len(overs) - 0.5, -0.5)
     style.outer_labels(axes, "rank correlation on the other half", "")
     handles = {
-        "chosen" if name == CHOSEN else WORDS[name]: style.pyplot.Line2D([], [], color=colour, marker="o")
+        "chosen" if name == CHOSEN else WORDS[name]: style.pyplot.Line2D(
+            [], [], color=colour, marker="o"
+        )
         for name, colour in looks.items()
     }
     style.legend_above(axes[0][0], handles)
     chosen = table[(table["which"] == CHOSEN) & (table["chosen_on"] != "both")]
     told = ", ".join(
-        f"{named(over)}: {' and '.join(dict.fromkeys(WORDS[name].replace('$', '') for name in own))}"
+        f"{named(str(over))}: "
+        + " and ".join(WORDS[name].replace("$", "") for name in dict.fromkeys(own))
         for over, own in chosen.groupby("over", sort=False)["metric"]
     )
     return Figure(

@@ -147,9 +147,7 @@ def draw(inputs: Namespace) -> Figure:
             axis.set_ylim(bottom=0)
         _levels(row[2], largest[largest["T"] == halvings], lines)
         row[2].set_title(f"T {halvings}, the most held", loc="left")
-        lines["t / 2"] = row[2].axhline(
-            setting.t / 2, color="black", linewidth=0.7, linestyle=":"
-        )
+        lines["t / 2"] = row[2].axhline(setting.t / 2, color="black", linewidth=0.7, linestyle=":")
     for axis in axes[:, :2].flat:
         axis.set_xlabel("tokens sent")
         axis.set_ylabel("tokens held")
@@ -186,9 +184,7 @@ def _levels(axis: Any, largest: pandas.DataFrame, lines: dict[str, Any]) -> None
         for tree, dashes in zip(TREES, ("-", "--")):
             own = largest[(largest["side"] == side) & (largest["tree"] == tree)]
             means = own.groupby("cell")["size"].mean()
-            (line,) = axis.plot(
-                means.index, means, color=colour, marker=marker, linestyle=dashes
-            )
+            (line,) = axis.plot(means.index, means, color=colour, marker=marker, linestyle=dashes)
             lines.setdefault(SIDES[side], line)
     for tree, dashes in zip(TREES, ("-", "--")):
         lines[tree] = style.pyplot.Line2D([], [], color="0.4", linestyle=dashes)

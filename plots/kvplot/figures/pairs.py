@@ -49,7 +49,7 @@ def pairs(loop: Loop, only: list[str] | None, memories: list[float] | None) -> p
     table = table.assign(at=table["point"].map(asked_memory)).dropna(subset=["at", KL, *known])
     rows = []
     for at, own in table.groupby("at"):
-        logs = {label: numpy.log(each.set_index("sequence")[[KL, *known]])
+        logs = {label: each.set_index("sequence")[[KL, *known]].transform(numpy.log)
                 for label, each in own.groupby("label", sort=False)}  # fmt: skip
         for pair in combinations(logs, 2):
             apart = (logs[pair[0]] - logs[pair[1]]).dropna()
@@ -78,7 +78,8 @@ def ratios(logs: pandas.DataFrame) -> pandas.DataFrame:
 
     half = stats.t.ppf(0.975, len(logs) - 1) * logs.std() / numpy.sqrt(len(logs))
     mean = logs.mean()
-    return numpy.exp(pandas.DataFrame({"": mean, "_low": mean - half, "_high": mean + half}).T)
+    ends = pandas.DataFrame({"": mean, "_low": mean - half, "_high": mean + half})
+    return ends.transform(numpy.exp).T
 
 
 def draw(inputs: Namespace) -> Figure:
@@ -110,10 +111,10 @@ def draw(inputs: Namespace) -> Figure:
         for at, colour in looks.items()
     }
     style.legend_above(axes[0][0], handles)
-    decided = table[table["decided"] == 1].groupby("metric", sort=False)
+    sure = table[table["decided"] == 1].groupby("metric", sort=False)
     told = ", ".join(
-        f"{WORDS[metric].replace('$', '')} {int(own['turned'].sum())} of {len(own)}"
-        for metric, own in decided
+        f"{WORDS[str(metric)].replace('$', '')} {int(own['turned'].sum())} of {len(own)}"
+        for metric, own in sure
         if metric in drawn
     )
     return Figure(

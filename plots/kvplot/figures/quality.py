@@ -5,6 +5,7 @@ that of the full cache. Bars are 95 % intervals over texts. The CSV has errors o
 """
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 import pandas
 
@@ -41,7 +42,11 @@ def settings(loop: Loop) -> pandas.DataFrame:
     for key, own in table.groupby(POINT, sort=False):
         if len(own) < count:
             continue
-        row = {**dict(zip(POINT, key)), "asked": asked_memory(key[2]), MEMORY: own[MEMORY].mean()}
+        row = {
+            **dict(zip(POINT, key)),
+            "asked": asked_memory(str(key[2])),
+            MEMORY: own[MEMORY].mean(),
+        }
         row["texts"] = count
         for name in dict.fromkeys([KL, *known]):
             if name == MEMORY:
@@ -61,7 +66,7 @@ def draw(inputs: Namespace) -> Figure:
     table = settings(loop)
     drawn = of_labels(table, inputs.only)
     figure, axes = style.panels(1, 2, 3.0)
-    handles = {}
+    handles: dict[str, Any] = {}
     colours = style.label_colours(drawn)
     for axis, (column, words) in zip(
         axes[0],
@@ -70,8 +75,8 @@ def draw(inputs: Namespace) -> Figure:
         axis.set_yscale("log")
         for label, own in drawn.groupby("label", sort=False):
             marker = style.look(own["algorithm"].iloc[0])[1]
-            handles[label] = interval_line(
-                axis, own, MEMORY, column, colours[label], marker, linewidth=0.8
+            handles[str(label)] = interval_line(
+                axis, own, MEMORY, column, colours[str(label)], marker, linewidth=0.8
             )
         style.plain_log(axis.yaxis)
         axis.set_ylabel(words)

@@ -59,7 +59,6 @@ def add_options(parser: ArgumentParser) -> None:
         help="of settings whose budget asks for these parts of the memory alone (default: all)",
     )
 
-
     parser.add_argument("--target", choices=list(TARGETS), default=KL, help=f"default {KL}")
 
 
@@ -97,10 +96,7 @@ def rank_correlation(own: pandas.DataFrame, metric: str, target: str) -> float:
 
 
 def by_text(
-    loop: Loop,
-    only: list[str] | None = None,
-    memories: list[float] | None = None,
-    target: str = KL,
+    loop: Loop, only: list[str] | None = None, memories: list[float] | None = None, target: str = KL
 ) -> pandas.DataFrame:
     """rho of every metric per text, over the settings that all metrics are known of."""
     known = [each for each in METRICS if each[0] in loop.ok and loop.ok[each[0]].notna().any()]
