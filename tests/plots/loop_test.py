@@ -186,7 +186,7 @@ class Figures(unittest.TestCase):
 
     def test_pairs_that_a_metric_turns(self):
         # KL of h2o over knorm is 4 and 1: 2, and between 2 / 2 ** 12.7 and 2 * 2 ** 12.7, not decided; its errors are
-        # half of knorm's in both texts. Of tova over knorm KL is 2 in both.
+        # half of knorm's in both texts. KL of tova over knorm is 2 in both.
         records = [record(name, {"memory": 0.5}, error, kl, text) for text, own in (("law", 0.04), ("novel", 0.01))
                    for name, error, kl in (("knorm", 0.2, 0.01), ("h2o", 0.1, own), ("tova", 0.1, 0.02))]
         records.append(record("window", 128, 0.1, 0.5))

@@ -28,8 +28,8 @@ add_options = rank_agreement.add_options
 
 
 def held_out(texts: pandas.DataFrame) -> pandas.DataFrame:
-    """Of rho per `over`, `metric` and `sequence`: per `over` and half, rows of CHOSEN and NAMED
-    with the mean of rho over the other half, its interval and its gain over FROBENIUS there. The
+    """Per `over` and half rows of CHOSEN and NAMED, from rho per `over`, `metric` and `sequence`:
+    the mean of rho over the other half, its interval and its gain over FROBENIUS there. The
     half "both" has the texts of both tests. `metric` is the chosen one, `same` the part of all
     halves that choose it."""
     rows = []

@@ -1,4 +1,4 @@
-"""What a model loses over the bytes held: KL divergence and perplexity, a line per method.
+"""A model's KL divergence and perplexity over the bytes held, a line per method.
 
 Points are settings: means over texts of the KL divergence, geometric means of the perplexity over
 that of the full cache. Bars are 95 % intervals over texts. The CSV has errors of attention too.
