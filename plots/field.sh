@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # plots/field.sh [FOLDER [PASSES]]: the field in two modes over the dumps that `data/dumps.sh FOLDER --all-layers` made,
-# into results/field. Per model and mode: field.csv, families.csv and orders.csv, which plots/tables has.
+# into results/field. Per model and mode: field.csv, families.csv, layers.csv and orders.csv, which plots/tables has.
 # In each pass every layer of SmolLM2 and Qwen2.5-Coder is replayed on one text, which has some from every depth; as
 # many passes as texts are all pairs. After the dumps a pass over SmolLM2 took 12 minutes on two busy cores; Gemma's
 # three layers, on all texts, were not timed. It resumes after an interruption. Default: one pass.
@@ -32,4 +32,18 @@ for model in smollm2-135m gemma3-270m qwen2.5-coder-{0.5b,1.5b}; do
   done
   .venv/bin/python -m kvplot field_modes "results/field/$model" --out "results/field/$model"
 done
+# Is a layer's order of methods that of its text? Six layers on four texts, seven methods as released.
+only=() dumps=()
+for text in opticks perl-intro jargon-file debian-policy; do
+  dump=$folder/smollm2-135m-$text.h5
+  [[ ! -f $dump ]] || dumps+=("\"$dump\"")
+done
+if ((${#dumps[@]} == 4)); then
+  for method in uniform snapkv h2o caote streaming_llm expected_attention pyramidkv; do
+    for layer in 0 3 10 11 15 20; do only+=(--only "$method/*/*/$layer/*"); done
+  done
+  build/bin/kvbench run --config configs/field_published.json --out results/field/four_texts/published --quiet \
+    --set "/dumps=[$(IFS=,; echo "${dumps[*]}")]" "${only[@]}"
+  .venv/bin/python -m kvplot field_modes results/field/four_texts --out results/field/four_texts
+fi
 say "field: $SECONDS s, in results/field"

@@ -28,7 +28,7 @@ INPUTS = {
     "results": (Results, "results.json of a run"),
     "inspection": (Inspection, "what `kvbench inspect DUMP --json` printed"),
     "dump": (Dump, "a dump (HDF5)"),
-    "loop": (Loop, "loop.json of data/closed_loop.py"),
+    "loop": (Loop, "loop.json of data/closed_loop.py, or several of other texts"),
     "caches": (Caches, "a cache file (HDF5), or a folder of them"),
 }
 
@@ -46,7 +46,10 @@ def _add_figure(commands: "argparse._SubParsersAction[_Parser]", name: str) -> N
         if need == "caches":  # one per method
             parser.add_argument("caches", nargs="+", metavar="CACHE", help=INPUTS[need][1])
             continue
-        parser.add_argument(f"--{need}", required=True, metavar="FILE", help=INPUTS[need][1])
+        several = {"nargs": "+"} if need == "loop" else {}  # a file of each text
+        parser.add_argument(
+            f"--{need}", required=True, metavar="FILE", help=INPUTS[need][1], **several
+        )
     if "results" in module.NEEDS and not getattr(module, "WHOLE", False):
         parser.add_argument(
             "--layers",
@@ -88,7 +91,8 @@ def _add_figure(commands: "argparse._SubParsersAction[_Parser]", name: str) -> N
 
 def _draw(module: ModuleType, arguments: argparse.Namespace) -> list[Path]:
     for need in module.NEEDS:
-        setattr(arguments, need, INPUTS[need][0](getattr(arguments, need)))
+        given = getattr(arguments, need)
+        setattr(arguments, need, INPUTS[need][0](*(given if need == "loop" else [given])))
     if "results" in module.NEEDS and getattr(arguments, "layers", None):
         arguments.results.keep_layers(arguments.layers)
     if "results" in module.NEEDS and arguments.labels:

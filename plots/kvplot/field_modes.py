@@ -3,8 +3,9 @@
 RUNS/<mode>/**/results.json are sweeps of the same units. field.csv has a row per mode, memory and
 method, families.csv one per family, whose methods count as one vote: their logarithms are averaged
 in each unit first. Ratios are to uniform sampling at as many bytes, as in `kvplot field`.
-orders.csv has, for each choice of mode, memory and metric, how far the order of the methods is
-another one.
+layers.csv has a row per mode, memory, method and layer, a mean over the heads of the texts that
+have the layer. orders.csv has, for each choice of mode, memory and metric, how far the order of the
+methods is another one.
 """
 
 from argparse import Namespace, _SubParsersAction
@@ -50,7 +51,12 @@ def run(arguments: Namespace) -> list[str]:
     arguments.out.mkdir(parents=True, exist_ok=True)
     lines = []
     of_methods = methods(units)
-    tables = {"field": of_methods, "families": families(units), "orders": orders(of_methods)}
+    tables = {
+        "field": of_methods,
+        "families": families(units),
+        "layers": layers(units, of_methods),
+        "orders": orders(of_methods),
+    }
     for name, table in tables.items():
         path = arguments.out / f"{name}.csv"
         table.to_csv(path, index=False)
@@ -120,6 +126,16 @@ def methods(units: pandas.DataFrame) -> pandas.DataFrame:
         lambda method: METHODS[method].get("compared") or METHODS[method]["without"]["compared"]
     )
     return _sorted(found)
+
+
+def layers(units: pandas.DataFrame, of_methods: pandas.DataFrame) -> pandas.DataFrame:
+    """Geometric means of each layer's heads; methods in the order of `of_methods`."""
+    by = ["mode", "at", "method", "layer"]
+    logs = units.assign(**{name: numpy.log(units[name]) for name in METRICS})
+    found = logs.groupby(by)[list(METRICS)].mean().transform(numpy.exp).reset_index()
+    found["units"] = logs.groupby(by).size().to_numpy()
+    order = of_methods[["mode", "at", "family", "method"]]
+    return order.merge(found, on=["mode", "at", "method"]).reset_index(drop=True)
 
 
 def families(units: pandas.DataFrame) -> pandas.DataFrame:

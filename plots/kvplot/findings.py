@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pandas
 from matplotlib import pyplot
 
@@ -15,6 +16,7 @@ from kvplot.results import ResultsError
 
 TABLES = Path(__file__).resolve().parents[1] / "tables"
 FROBENIUS = "errors.relative_frobenius_error"
+RATIO = "perplexity.ratio"
 # Methods that share one idea are one vote; words are those of the legend.
 FAMILIES = {
     "attention of the last rows": "snapkv pyramidkv adakv criticalkv chunkkv cake rkv tova caote",
@@ -163,6 +165,36 @@ def field(tables: Tables) -> pyplot.Figure:
     return figure
 
 
+def layers(tables: Tables) -> pyplot.Figure:
+    """Every method in every layer over uniform sampling there, as published; families together."""
+    rows = tables.read("smollm2/field_layers")
+    family = {name: own for own, names in FAMILIES.items() for name in names.split()}
+    colour = dict(zip(FAMILIES, COLOURS))
+    rows["family"] = rows["method"].map(lambda name: family[name.split(",")[0]])
+    fields = rows.drop(columns="family").set_index("method")
+    rows["mean"] = fields.transform(numpy.log2).mean(axis=1).to_numpy()
+    best = rows.groupby("family")["mean"].transform("mean")
+    order = rows.assign(best=best).sort_values(["best", "family", "mean"])
+    fields = fields.loc[list(order["method"])].transform(numpy.log2)
+    figure, axes = style.panels(1, 1, 5.0)
+    axis = axes[0][0]
+    image = axis.imshow(fields, aspect="auto", cmap="RdBu_r", vmin=-3, vmax=3)
+    axis.grid(False)
+    axis.set_xticks(range(0, len(fields.columns), 2), list(fields.columns[::2]))
+    axis.set_yticks(range(len(fields)), list(fields.index), fontsize=6.5)
+    for label, own in zip(axis.get_yticklabels(), order["family"]):
+        label.set_color(colour[own])
+    axis.tick_params(length=0)
+    axis.set_xlabel("layer")
+    bar = figure.colorbar(image, ax=axis, pad=0.01, extend="both")
+    bar.set_ticks(range(-3, 4), labels=["1/8", "1/4", "1/2", "1", "2", "4", "8"])
+    bar.set_label("Frobenius error / that of uniform sampling")
+    style.legend_above(
+        axis, _handles({name: colour[name] for name in dict.fromkeys(order["family"])})
+    )
+    return figure
+
+
 def metrics(tables: Tables) -> pyplot.Figure:
     figure, axes = style.panels(1, 2, 2.4, sharey=True)
     looks = {"SmolLM2-135M": (COLOURS[0], "loop"), "Gemma 3 270M": (COLOURS[1], "loop_gemma")}
@@ -176,6 +208,58 @@ def metrics(tables: Tables) -> pyplot.Figure:
     figure.supxlabel("rank correlation with the model's KL divergence", fontsize="medium")
     _names(axes[0][0], list(METRICS.values()))
     style.legend_above(axes[0][0], _handles({name: look[0] for name, look in looks.items()}))
+    return figure
+
+
+def others(tables: Tables) -> pyplot.Figure:
+    """Rank correlations with KL of the methods that do not fail by far, over all memories."""
+    figure, axes = style.panels(1, 1, 1.5)
+    looks = {"SmolLM2-135M": (COLOURS[0], "loop"), "Gemma 3 270M": (COLOURS[1], "loop_gemma")}
+    shown = {
+        name: word
+        for name, word in METRICS.items()
+        if name in (FROBENIUS, "errors.relative_l2.mean")
+    } | {"memory.fraction": "memory alone"}
+    for shift, (colour, folder) in zip((-0.14, 0.14), looks.values()):
+        rows = tables.read(f"{folder}/others").set_index("metric").loc[list(shown)]
+        _dots(axes[0][0], rows, "rho", [colour] * len(rows), shift=shift)
+    _names(axes[0][0], list(shown.values()))
+    axes[0][0].set_xlabel("rank correlation with the model's KL divergence")
+    style.legend_above(axes[0][0], _handles({name: look[0] for name, look in looks.items()}))
+    return figure
+
+
+# Labels of choices.json, with none or few and with many tokens that are always kept.
+KEPT = {
+    "uniform sampling": ("uniform, nothing always kept", "uniform"),
+    "knorm": ("knorm, published", "knorm"),
+    "streaming_llm": ("streaming_llm, published", "streaming_llm"),
+    "attention_matching": (
+        "attention_matching, published",
+        "attention_matching, published references",
+    ),
+}
+
+
+def always_kept(tables: Tables) -> pyplot.Figure:
+    figure, axes = style.panels(1, 2, 1.5, sharex=True, sharey=True)
+    for axis, count in zip(axes[0], (64, 256)):
+        rows = tables.read(f"choices/decoded_{count}").set_index("label")
+        errors = rows[rows["params.budget.memory"] == 0.2][FROBENIUS]
+        for place, (few, many) in enumerate(KEPT.values()):
+            axis.hlines(place, errors[many], errors[few], color="0.7", linewidth=1.0)
+            axis.plot(errors[few], place, "o", color=COLOURS[1], markersize=3.6)
+            axis.plot(errors[many], place, "o", color=COLOURS[0], markersize=3.6)
+        axis.set_xscale("log")
+        style.plain_log(axis.xaxis)
+        axis.set_title(f"{count} decoded tokens")
+    figure.supxlabel("relative Frobenius error", fontsize="medium")
+    _names(axes[0][0], list(KEPT))
+    looks = {
+        "as released, or none always kept": COLOURS[1],
+        "32 sinks and 32 recent tokens": COLOURS[0],
+    }
+    style.legend_above(axes[0][0], _handles(looks))
     return figure
 
 
@@ -274,6 +358,23 @@ def scaling(tables: Tables) -> pyplot.Figure:
     return figure
 
 
+def balancekv(tables: Tables) -> pyplot.Figure:
+    """Ratios to uniform sampling by T, both models."""
+    figure, axes = style.panels(1, 1, 1.5)
+    looks = {"SmolLM2-135M": (COLOURS[0], "smollm2"), "Gemma 3 270M": (COLOURS[1], "gemma")}
+    halvings = (1, 2, 3)
+    for shift, (colour, folder) in zip((-0.14, 0.14), looks.values()):
+        rows = tables.read(f"{folder}/methods").set_index("setting")
+        rows = rows.loc[[f"balancekv_prefill: T {each}" for each in halvings]]
+        _dots(axes[0][0], rows, "ratio_mean", [colour] * len(rows), "ratio", shift)
+    held = tables.read("smollm2/methods").set_index("setting")["memory.fraction"]
+    _names(axes[0][0], [f"T {each}, {held[f'balancekv_prefill: T {each}']:.2f} of the memory"
+                        for each in halvings])  # fmt: skip
+    _ratio_axis(axes[0][0], "mean error / uniform sampling's")
+    style.legend_above(axes[0][0], _handles({name: look[0] for name, look in looks.items()}))
+    return figure
+
+
 def tightness(tables: Tables) -> pyplot.Figure:
     rows = tables.read("theorems/tightness")
     rows = rows.sort_values("model", kind="stable")  # that of a model first
@@ -303,14 +404,30 @@ def _lines(axis: Any, rows: dict[str, tuple[Any, Any]]) -> None:
 
 
 def kl_over_memory(tables: Tables) -> pyplot.Figure:
-    rows = tables.read("loop/constitution")
-    figure, axes = style.panels(1, 2, 2.4)
-    for axis, column in zip(axes[0], ("kl.mean", FROBENIUS)):
-        own = {name: rows[rows["label"] == name] for name in LINES}
-        _lines(axis, {name: (at["memory.fraction"], at[column]) for name, at in own.items()})
+    """Lines of one memory are moved apart, so that their bars can be told."""
+    rows = tables.read("loop/quality")
+    figure, axes = style.panels(1, 2, 2.7)
+    words = {"kl.mean": "KL divergence of the model, nats", RATIO: "perplexity / full cache's"}
+    for axis, column in zip(axes[0], words):
+        for place, (name, (colour, marker, dashes)) in enumerate(LINES.items()):
+            own = rows[rows["label"] == name]
+            ends = [own[column] - own[f"{column}_low"], own[f"{column}_high"] - own[column]]
+            axis.errorbar(
+                own["memory.fraction"] + 0.009 * (place - len(LINES) / 2),
+                own[column],
+                yerr=ends,
+                color=colour,
+                marker=marker,
+                linestyle=dashes,
+                label=name,
+                linewidth=0.8,
+                elinewidth=0.7,
+                capsize=1.5,
+            )
+        axis.set_yscale("log")
+        style.plain_log(axis.yaxis)
+        axis.set_ylabel(words[column])
     figure.supxlabel("memory / memory of the exact cache", fontsize="medium")
-    axes[0][0].set_ylabel("KL divergence of the model, nats")
-    axes[0][1].set_ylabel("relative Frobenius error")
     handles, labels = axes[0][0].get_legend_handles_labels()
     style.legend_above(axes[0][0], dict(zip(labels, handles)))
     return figure
@@ -346,18 +463,54 @@ RANKED = {
 
 
 def ranks(tables: Tables) -> pyplot.Figure:
-    titles = {"constitution_ranks": "15 methods", "constitution_ranks_others": "13 methods"}
-    figure, axes = style.panels(1, 2, 2.4, sharey=True)
-    for axis, (name, title) in zip(axes[0], titles.items()):
+    """Bars are 95 % intervals over texts; metrics of one memory are moved apart."""
+    figure, axes = style.panels(1, 2, 2.5)
+    names = {"metrics_by_memory": "with KL divergence", "perplexity_by_memory": "with perplexity"}
+    for axis, (name, title) in zip(axes[0], names.items()):
         rows = tables.read(f"loop/{name}")
         rows["at"] = rows["over"].str.extract(r"budget .*?([\d.]+)", expand=False).astype(float)
         rows = rows.dropna(subset=["at"]).sort_values("at")
-        for metric, (words, colour, marker) in RANKED.items():
-            axis.plot(rows["at"], rows[metric], color=colour, marker=marker, label=words)
+        for place, (metric, (words, colour, marker)) in enumerate(RANKED.items()):
+            own = rows[rows["metric"] == metric]
+            ends = [own["rho"] - own["rho_low"], own["rho_high"] - own["rho"]]
+            axis.errorbar(
+                own["at"] + 0.01 * (place - 1.5),
+                own["rho"],
+                yerr=ends,
+                color=colour,
+                marker=marker,
+                label=words,
+                linewidth=0.8,
+                elinewidth=0.7,
+                capsize=1.5,
+            )
         axis.set_title(title)
-    style.outer_labels(axes, "memory / exact cache", "rank correlation with KL")
+        axis.set_xticks(sorted(set(rows["at"])))
+    style.outer_labels(axes, "memory / exact cache", "rank correlation")
     handles, labels = axes[0][0].get_legend_handles_labels()
     style.legend_above(axes[0][0], dict(zip(labels, handles)))
+    return figure
+
+
+def pairs(tables: Tables) -> pyplot.Figure:
+    """Pairs whose KL divergences differ for certain; left of 1 the metric has another order."""
+    rows = tables.read("loop/pairs")
+    rows = rows[rows["kl_low"] > 1]
+    metrics = [name for name in RANKED if name in set(rows["metric"])]
+    looks = dict(zip(sorted(rows["at"].unique()), ("#0072B2", "#D55E00", "#009E73")))
+    figure, axes = style.panels(1, len(metrics), 2.4, sharex=True, sharey=True)
+    for axis, metric in zip(axes[0], metrics):
+        for at, colour in looks.items():
+            own = rows[(rows["metric"] == metric) & (rows["at"] == at)]
+            axis.plot(own["ratio"], own["kl"], "o", color=colour, markersize=3)
+        _ratio_axis(axis)
+        axis.set_yscale("log")
+        style.plain_log(axis.yaxis)
+        axis.set_title(RANKED[metric][0].replace(", 99th", ",\n99th"), fontsize=7.5)
+    style.outer_labels(axes, "ratio of the errors", "ratio of KL divergences")
+    style.legend_above(
+        axes[0][0], _handles({f"{at:g} of the memory": c for at, c in looks.items()})
+    )
     return figure
 
 
@@ -426,14 +579,19 @@ def pipeline(tables: Tables) -> pyplot.Figure:
 
 PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "field": field,
+    "layers": layers,
     "metrics": metrics,
     "kl_over_memory": kl_over_memory,
     "ranks": ranks,
+    "pairs": pairs,
+    "others": others,
     "decoded": decoded,
+    "always_kept": always_kept,
     "survives": survives,
     "pipeline": pipeline,
     "recency": recency,
     "scaling": scaling,
+    "balancekv": balancekv,
     "bits": bits,
     "reading": reading,
     "tightness": tightness,

@@ -17,11 +17,27 @@ KIND = "kvbench.closed_loop"
 
 
 class Loop:
-    """A loop.json, its records as a frame."""
+    """A loop.json, its records as a frame; several, of other texts by the same model, as one."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *more: Path | str) -> None:
         self.path = Path(path)
-        self.document = read_document(path, KIND, checks.CLOSED_LOOP)
+        self.document = dict(read_document(path, KIND, checks.CLOSED_LOOP))
+        for other in more:
+            found = read_document(other, KIND, checks.CLOSED_LOOP)
+            for name in ("model", "decisions"):
+                if found[name] != self.document[name]:
+                    raise ResultsError(
+                        f"{other}: {name} is {found[name]}, and that of {path} is "
+                        f"{self.document[name]}; draw them apart"
+                    )
+            twice = self._texts() & {text["sequence"] for text in found["texts"]}
+            if twice:
+                raise ResultsError(f"{other}: another file has {min(twice)} too; give one of them")
+            for name in ("texts", "records"):
+                self.document[name] = [*self.document[name], *found[name]]
+
+    def _texts(self) -> set[str]:
+        return {text["sequence"] for text in self.document["texts"]}
 
     @cached_property
     def frame(self) -> pandas.DataFrame:

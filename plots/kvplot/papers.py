@@ -68,7 +68,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("position", "position", "error_vs_position", {}),
     ("reading", "error_vs_traffic", "reading", {}),
     ("reading_paired", "forest", "reading", {"against": "tova", "cost": "traffic"}),
-    ("storage", "storage_map", "storage", {}),
+    ("storage", "storage_map", "storage", {"panels": "storage"}),
     ("bits", "forest", "bits", {"against": "snapkv"}),
     ("keys_or_values", "keys_or_values", "bits", {}),
     ("kept", "kept", "kept_sets", {"layer": 15, "kv_head": 1}),

@@ -254,6 +254,12 @@ class DoNotFit(WithResults):
                                (("--decoded", 8, "--layers", 7), ("no layer 7",))):
             with self.subTest(options=options):
                 self.one_sentence(called("score_bars", "--dump", self.dump(), *out, *options), *words)
+        words = self.folder / "words.json"
+        for text, said in (('["We", "the"]', "expected a list of 64 texts"), ("{", "give a JSON list of texts with --words")):
+            words.write_text(text)
+            self.one_sentence(called("score_bars", "--dump", self.dump(), "--decoded", 8, "--words", words, *out), said)
+        words.write_text(json.dumps([f" word{place}" for place in range(64)]))
+        self.assertEqual(called("score_bars", "--dump", self.dump(), "--decoded", 8, "--words", words, *out)[0], 0)
         self.one_sentence(called("score_bars", "--dump", self.dump(nan=True), "--decoded", 8, *out),
                           "not finite")
         self.assertEqual(called("score_bars", "--dump", self.dump(), "--decoded", 8, *out)[0], 0)

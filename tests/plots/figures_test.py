@@ -99,7 +99,8 @@ class Real(unittest.TestCase):
         self.assertEqual(set(figures.NAMES) - {entry[1] for entry in papers.DRAWINGS},
                          {"error_vs_memory",  # the demo's
                           "layer_impact",  # the shipped dump has no output projection
-                          "error_vs_kld", "rank_agreement", "kld_by_layer"})  # figures of closed loops: loop_test.py
+                          # of closed loops: loop_test.py
+                          "error_vs_kld", "quality", "rank_agreement", "held_out", "pairs", "kld_by_layer"})
 
     def test_all_are_drawn_once_with_numbers_and_caption(self):
         gallery = self.folder / "gallery"

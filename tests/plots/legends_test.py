@@ -205,7 +205,7 @@ class Storages(Made):
     def test_storages_side_by_side_have_one_colour_per_method(self):
         drawn = papers.draw("storage_map", Results(self.results(stored(CODECS[:3]))), {"panels": "storage"})
         axes = drawn.plot.axes
-        self.assertEqual([axis.get_title() for axis in axes], ["16 bits", "K and V bf16", "K and V fp16", "K and V q8_0"])
+        self.assertEqual([axis.get_title() for axis in axes], ["16 bits", "bf16", "fp16", "q8_0"])
         colours = [[to_hex(line.get_color()) for line in axis.lines if line.get_marker() not in ("None", "")] for axis in axes]
         self.assertEqual([len(set(own)) for own in colours], [4, 5, 5, 5])
         self.assertEqual(len({colour for own in colours for colour in own}), 5)

@@ -14,7 +14,7 @@ try:
     import pandas
     from kvplot import style
     from kvplot.__main__ import main
-    from kvplot.figures import error_vs_kld, kld_by_layer, rank_agreement
+    from kvplot.figures import error_vs_kld, held_out, kld_by_layer, pairs, quality, rank_agreement
     from kvplot.loop import Loop, setting_names
     from kvplot.results import ResultsError
     from matplotlib.text import Text
@@ -121,7 +121,7 @@ class Figures(unittest.TestCase):
         rho = rank_agreement.by_text(loop, ["odd"]).set_index(["over", "metric"])["rho"]
         self.assertAlmostEqual(rho["all", METRIC], -1)
         self.assertGreater(rank_agreement.by_text(loop).set_index(["over", "metric"])["rho"]["all", METRIC], -1)
-        drawn = rank_agreement.draw(Namespace(loop=loop, only=["odd"], memories=None))
+        drawn = rank_agreement.draw(Namespace(loop=loop, only=["odd"], memories=None, target="kl.mean"))
         self.assertIn("over all settings of a text among odd,", drawn.caption)
         style.pyplot.close(drawn.plot)
         with self.assertRaisesRegex(ResultsError, "--only: no method od; did you mean odd.; there are method 0, "):
@@ -142,6 +142,79 @@ class Figures(unittest.TestCase):
         with self.assertRaisesRegex(ResultsError, "--memories: no budget of memory 0.3; there are 0.25, 0.5, 0.9"):
             rho([0.3])
 
+    def test_agreement_with_perplexity(self):
+        # Perplexity has the errors' order where KL has the opposite one.
+        records = [record("h2o", budget, budget, 1 / budget) for budget in (1, 2, 3)]
+        for each in records:
+            each["perplexity"]["ratio"] = 1 + each["params"]["budget"]
+        loop = self.loop(records)
+        for target, rho in (("kl.mean", -1), ("perplexity.ratio", 1)):
+            found = rank_agreement.by_text(loop, target=target).set_index(["over", "metric"])["rho"]
+            self.assertAlmostEqual(found["all", METRIC], rho)
+
+    def test_quality_of_a_worked_case(self):
+        # KL 0.01 and 0.03: 0.02; ratios 1.1 and 1.21: the root of their product. `h2o` lacks a text.
+        records = [record("h2o", {"memory": 0.25}, 0.1, 0.01)]
+        for text, kl, ratio in (("law", 0.01, 1.1), ("novel", 0.03, 1.21)):
+            records.append(record("knorm", {"memory": 0.5}, 0.1, kl, text))
+            records[-1]["perplexity"]["ratio"] = ratio
+        row, = quality.settings(self.loop(records)).to_dict("records")
+        self.assertEqual((row["label"], row["asked"], row["memory.fraction"], row["texts"]), ("knorm", 0.5, 0.5, 2))
+        self.assertAlmostEqual(row["kl.mean"], 0.02)
+        self.assertAlmostEqual(row["perplexity.ratio"], (1.1 * 1.21) ** 0.5)
+        # Student's t with one degree of freedom; the standard error of the logarithms is half of ln 1.1.
+        self.assertAlmostEqual(row["perplexity.ratio_high"] / row["perplexity.ratio"], 1.1 ** (12.706204736 / 2), places=5)
+
+    def test_a_metric_is_chosen_on_one_half_and_tried_on_the_other(self):
+        # The 1-norm is best on the first two texts alone; the Frobenius error on the last two.
+        frobenius, norm = held_out.FROBENIUS, "errors.relative_l1.mean"
+        rho = {frobenius: (0.5, 0.5, 0.8, 0.9), norm: (0.9, 0.9, 0.3, 0.2), METRIC: (0.1, 0.1, 0.1, 0.1)}
+        texts = pandas.DataFrame([{"over": "all", "metric": metric, "sequence": name, "rho": value}
+                                  for metric, own in rho.items() for name, value in zip("abcd", own)])
+        table = held_out.held_out(texts).set_index(["chosen_on", "which"])
+        first, second = table.loc["first", "chosen"], table.loc["second", "chosen"]
+        self.assertEqual((first["metric"], second["metric"]), (norm, frobenius))
+        self.assertAlmostEqual(first["rho"], 0.25)
+        self.assertAlmostEqual(first["gain"], 0.25 - 0.85)
+        self.assertAlmostEqual(second["gain"], 0.0)
+        self.assertAlmostEqual(table.loc["first", METRIC]["rho"], 0.1)
+        # Both tests: 0.3, 0.2 of the first choice and 0.5, 0.5 of the second.
+        self.assertAlmostEqual(table.loc["both", "chosen"]["rho"], 0.375)
+        # Six halves of four texts: ab chooses the norm; ac, ad, bc, bd have 0.6, 0.55 against 0.65, 0.7; cd.
+        self.assertAlmostEqual(first["same"], 1 / 6)
+        self.assertAlmostEqual(second["same"], 5 / 6)
+
+    def test_pairs_that_a_metric_turns(self):
+        # KL of h2o over knorm is 4 and 1: 2, and between 2 / 2 ** 12.7 and 2 * 2 ** 12.7, not decided; its errors are
+        # half of knorm's in both texts. KL of tova over knorm is 2 in both.
+        records = [record(name, {"memory": 0.5}, error, kl, text) for text, own in (("law", 0.04), ("novel", 0.01))
+                   for name, error, kl in (("knorm", 0.2, 0.01), ("h2o", 0.1, own), ("tova", 0.1, 0.02))]
+        records.append(record("window", 128, 0.1, 0.5))
+        table = pairs.pairs(self.loop(records), None, None)
+        table = table[table["metric"] == METRIC].set_index(["one", "other"])
+        self.assertEqual(len(table), 3)
+        wide, sure = table.loc[("h2o", "knorm")], table.loc[("tova", "knorm")]
+        for row in (wide, sure):
+            self.assertAlmostEqual(row["kl"], 2.0)
+            self.assertAlmostEqual(row["ratio_high"], 0.5)
+        self.assertAlmostEqual(wide["kl_high"] / 2 ** 13.706204736, 1.0, places=5)
+        self.assertEqual([(row["decided"], row["turned"], row["firmly"]) for row in (wide, sure)], [(0, 1, 1), (1, 1, 1)])
+        self.assertEqual(set(pairs.pairs(self.loop(records), ["h2o", "knorm"], [0.5])["one"]), {"h2o"})
+
+    def test_files_of_several_texts_are_one_loop(self):
+        paths = []
+        for name in ("law", "novel"):
+            paths.append(self.folder / f"{name}.json")
+            paths[-1].write_text(json.dumps(document(sweep(name))))
+        whole = Loop(*paths)
+        self.assertEqual(list(dict.fromkeys(whole.ok["sequence"])), ["law", "novel"])
+        self.assertIn("(law, novel)", whole.facts())
+        with self.assertRaisesRegex(ResultsError, "law.json: another file has law too; give one of them"):
+            Loop(paths[0], paths[0])
+        paths[1].write_text(json.dumps({**document(sweep("novel")), "model": "huge"}))
+        with self.assertRaisesRegex(ResultsError, "novel.json: model is huge, and that of .*law.json is tiny; draw them apart"):
+            Loop(*paths)
+
     def test_texts_are_chosen_where_there_are_many(self):
         names = [f"text{number}" for number in range(7)]
         loop = self.loop([each for name in names for each in sweep(name)])
@@ -154,7 +227,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(set(drawn.table["sequence"]), {"text5", "text1"})
         self.assertNotIn("text0)", drawn.caption.split("Spearman")[1].split(".")[0])
         style.pyplot.close(drawn.plot)
-        table = rank_agreement.draw(Namespace(loop=loop, only=None, memories=None))
+        table = rank_agreement.draw(Namespace(loop=loop, only=None, memories=None, target="kl.mean"))
         self.assertEqual(table.table["texts"].min(), 7)
         style.pyplot.close(table.plot)
 
@@ -183,7 +256,12 @@ class Figures(unittest.TestCase):
     def test_both_are_drawn_at_both_widths_with_numbers_and_caption(self):
         whole = sweep() + sweep("novel")
         single = [each for layer in range(4) for each in sweep(layers=[layer])]
-        for name, records in (("error_vs_kld", whole), ("rank_agreement", whole), ("kld_by_layer", single)):
+        shared = [record(name, {"memory": memory}, 0.1 * (place + 1), 0.01 * memory * (place + 1) ** 2, text, seed=seed)
+                  for text in ("law", "novel") for memory in (0.2, 0.5) for seed in (0, 1)
+                  for place, name in enumerate(("window", "h2o", "snapkv", "knorm"))]
+        four = [each for name in ("law", "novel", "code", "poem") for each in sweep(name)]
+        for name, records in (("error_vs_kld", whole), ("rank_agreement", whole), ("kld_by_layer", single),
+                              ("quality", whole), ("held_out", four), ("pairs", shared)):
             loop = self.loop(records)
             with contextlib.redirect_stdout(io.StringIO()):
                 self.assertEqual(main([name, "--loop", str(loop.path), "-o", str(self.folder)]), 0)
@@ -193,9 +271,9 @@ class Figures(unittest.TestCase):
             self.assertIn("2 seeds", caption)
             self.assertNotIn("nan", caption)
             module = {"error_vs_kld": error_vs_kld, "rank_agreement": rank_agreement,
-                      "kld_by_layer": kld_by_layer}[name]
-            self.legible(lambda module=module, loop=loop:
-                         module.draw(Namespace(loop=loop, metric=METRIC, texts=None, only=None, memories=None)))
+                      "kld_by_layer": kld_by_layer, "quality": quality, "held_out": held_out, "pairs": pairs}[name]
+            self.legible(lambda module=module, loop=loop: module.draw(Namespace(
+                loop=loop, metric=METRIC, texts=None, only=None, memories=None, target="kl.mean")))
 
     def test_labels_that_are_shortened_alike_stand_apart(self):
         long = "a method whose name is longer than forty letters, "

@@ -55,7 +55,10 @@ NAMES = (
     "mixture",
     "variance",
     "error_vs_kld",
+    "quality",
     "rank_agreement",
+    "held_out",
+    "pairs",
     "kld_by_layer",
 )
 

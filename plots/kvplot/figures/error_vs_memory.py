@@ -98,12 +98,13 @@ def _looks(
     methods = storages.methods(labels, drawn)
     several = len({labels[label][1] for label in drawn["label"]}) > 1
     kinds = storages.Drawn(drawn["label"].map(lambda label: labels[label][1])) if several else None
-    lines = style.variants(drawn)
+    lines, colours = style.variants(drawn), style.label_colours(drawn)
     looks: dict[str, dict[str, Any]] = {}
     named: dict[str, Any] = {}
     for label, algorithm in sorted(set(zip(drawn["label"], drawn["algorithm"]))):
         if kinds is None:
-            colour, marker = style.look(algorithm, drawn["algorithm"].unique())
+            colour = colours[label]
+            marker = style.look(algorithm, drawn["algorithm"].unique())[1]
             dashes, filled = lines[label]
             looks[label] = {
                 "color": colour,

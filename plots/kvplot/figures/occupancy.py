@@ -122,6 +122,7 @@ def draw(inputs: Namespace) -> Figure:
     colours = style.ordered(most)
     figure, axes = style.panels(len(by_halvings), 3, 2.2 * len(by_halvings) + 0.2)
     handles: dict[str, Any] = {}
+    lines: dict[str, Any] = {}
     traces = []
     at = kept.decode_rows(heads[0].prompt, tokens, STEPS)
     for row, (halvings, setting) in zip(axes, by_halvings.items()):
@@ -144,11 +145,9 @@ def draw(inputs: Namespace) -> Figure:
             ]
             axis.set_title(f"T {halvings}, {tree}", loc="left")
             axis.set_ylim(bottom=0)
-        _levels(row[2], largest[largest["T"] == halvings], handles)
+        _levels(row[2], largest[largest["T"] == halvings], lines)
         row[2].set_title(f"T {halvings}, the most held", loc="left")
-        handles["t / 2"] = row[2].axhline(
-            setting.t / 2, color="black", linewidth=0.7, linestyle=":"
-        )
+        lines["t / 2"] = row[2].axhline(setting.t / 2, color="black", linewidth=0.7, linestyle=":")
     for axis in axes[:, :2].flat:
         axis.set_xlabel("tokens sent")
         axis.set_ylabel("tokens held")
@@ -156,7 +155,8 @@ def draw(inputs: Namespace) -> Figure:
         axis.set_xlabel("cell $C^l$ by its level l")
         axis.set_ylabel("tokens held")
     cells = {f"$C^{level}$": handles[f"$C^{level}$"] for level in range(most)}
-    style.legend_above(axes[0][0], {**cells, **handles})
+    style.legend_above(axes[0][0], cells)
+    axes[0][2].legend(lines.values(), lines, fontsize=6, labelspacing=0.2, loc="upper left")
     table = pandas.concat([pandas.DataFrame(traces), largest.assign(panel="largest")])
     return Figure(
         "occupancy", figure, table, _caption(settings, by_halvings, shown, units, caches, largest)
@@ -177,16 +177,17 @@ def _largest(held: dict[tuple[Setting, Place], dict[str, Counts]]) -> pandas.Dat
     )
 
 
-def _levels(axis: Any, largest: pandas.DataFrame, handles: dict[str, Any]) -> None:
-    """Means over units by level, a line per side and tree."""
+def _levels(axis: Any, largest: pandas.DataFrame, lines: dict[str, Any]) -> None:
+    """Means over units by level: a colour per side, dashes for the numerator's trees."""
     sides = [side for side in SIDES if side in set(largest["side"])]
     for side, colour, marker in zip(sides, style.SERIES[1:], "osD"):
         for tree, dashes in zip(TREES, ("-", "--")):
             own = largest[(largest["side"] == side) & (largest["tree"] == tree)]
             means = own.groupby("cell")["size"].mean()
-            (handles[f"{SIDES[side]}, {tree}"],) = axis.plot(
-                means.index, means, color=colour, marker=marker, linestyle=dashes
-            )
+            (line,) = axis.plot(means.index, means, color=colour, marker=marker, linestyle=dashes)
+            lines.setdefault(SIDES[side], line)
+    for tree, dashes in zip(TREES, ("-", "--")):
+        lines[tree] = style.pyplot.Line2D([], [], color="0.4", linestyle=dashes)
     axis.set_yscale("log")
     style.plain_log(axis.yaxis)
     axis.set_xticks(range(int(largest["cell"].max()) + 1))

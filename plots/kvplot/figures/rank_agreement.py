@@ -3,6 +3,7 @@
 Spearman's rank correlation of each metric with the KL divergence of next tokens: over all settings
 of a text, and among settings of one budget (the mean over budgets). Texts are the units; the table
 also has every budget alone, and the difference to the mean relative error, paired by text.
+`--target perplexity.ratio` ranks by the compressed model's perplexity over the full one's instead.
 """
 
 import json
@@ -33,10 +34,14 @@ METRICS = (
     ("errors.kl_divergence.mean", "KL divergence of rows", 1),
     ("outputs.relative_output_l2.mean", r"relative error after $W_O$", 1),
     ("outputs.residual_ratio.mean", r"error after $W_O$ over the stream", 1),
-    ("outputs.residual_ratio.p99", r"the same, 99th percentile", 1),
+    ("outputs.residual_ratio.p99", r"error after $W_O$ over the stream, p99", 1),
     ("mass.kept.mean", "attention mass that is not kept", -1),
     ("memory.fraction", "memory that is not held", -1),
 )
+TARGETS = {
+    KL: "the mean KL divergence of next-token distributions from those over the full cache",
+    "perplexity.ratio": "the perplexity over that of the full cache",
+}
 PANELS = {"all": "all settings", "budget": "settings of one budget"}
 # Ranks of fewer settings say nothing.
 MIN_SETTINGS = 3
@@ -54,13 +59,14 @@ def add_options(parser: ArgumentParser) -> None:
         help="of settings whose budget asks for these parts of the memory alone (default: all)",
     )
 
+    parser.add_argument("--target", choices=list(TARGETS), default=KL, help=f"default {KL}")
+
 
 def of_memories(table: pandas.DataFrame, memories: list[float] | None) -> pandas.DataFrame:
     """The settings whose budget is {"memory": F} with one of these F, all where none are given."""
     if not memories:
         return table
-    budgets = table["point"].map(lambda point: json.loads(point).get("budget"))
-    asked = budgets.map(lambda budget: budget.get("memory") if isinstance(budget, dict) else None)
+    asked = table["point"].map(asked_memory)
     there = sorted({each for each in asked if each is not None})
     for memory in memories:
         if memory not in there:
@@ -71,28 +77,34 @@ def of_memories(table: pandas.DataFrame, memories: list[float] | None) -> pandas
     return table[asked.isin(memories)]
 
 
+def asked_memory(point: str) -> float | None:
+    """The part of the exact cache that a setting's budget asks for; None if it asks for tokens."""
+    budget = json.loads(point).get("budget")
+    return budget.get("memory") if isinstance(budget, dict) else None
+
+
 def budget_of(point: str) -> str:
     """A setting's budget, as JSON; "null" if it has none."""
     return json.dumps(json.loads(point).get("budget"), sort_keys=True)
 
 
-def rank_correlation(own: pandas.DataFrame, metric: str) -> float:
+def rank_correlation(own: pandas.DataFrame, metric: str, target: str) -> float:
     """NaN where either is constant, or there are fewer than MIN_SETTINGS settings."""
-    if len(own) < MIN_SETTINGS or own[metric].nunique() < 2 or own[KL].nunique() < 2:
+    if len(own) < MIN_SETTINGS or own[metric].nunique() < 2 or own[target].nunique() < 2:
         return float("nan")
-    return float(own[metric].corr(own[KL], method="spearman"))
+    return float(own[metric].corr(own[target], method="spearman"))
 
 
 def by_text(
-    loop: Loop, only: list[str] | None = None, memories: list[float] | None = None
+    loop: Loop, only: list[str] | None = None, memories: list[float] | None = None, target: str = KL
 ) -> pandas.DataFrame:
     """rho of every metric per text, over the settings that all metrics are known of."""
     known = [each for each in METRICS if each[0] in loop.ok and loop.ok[each[0]].notna().any()]
     columns = [metric for metric, _, _ in known]
     table = means(loop, columns[0])[["sequence", "label", "algorithm", "point", KL]].copy()
-    for metric in columns:
+    for metric in dict.fromkeys([*columns, target]):
         table[metric] = means(loop, metric)[metric].to_numpy()
-    table = table[(table[KL] > ROUNDING) & table[columns].notna().all(axis=1)]
+    table = table[(table[KL] > ROUNDING) & table[[*columns, target]].notna().all(axis=1)]
     table = of_memories(of_labels(table, only), memories).copy()
     table["budget"] = table["point"].map(budget_of)
     rows = []
@@ -100,12 +112,12 @@ def by_text(
         for metric, _, sign in known:
             signed = own.assign(**{metric: sign * own[metric]})
             within = {
-                f"budget {budget}": rank_correlation(group, metric)
+                f"budget {budget}": rank_correlation(group, metric, target)
                 for budget, group in signed.groupby("budget")
             }
             finite = [rho for rho in within.values() if numpy.isfinite(rho)]
             for over, rho in (
-                ("all", rank_correlation(signed, metric)),
+                ("all", rank_correlation(signed, metric, target)),
                 ("budget", numpy.mean(finite) if finite else numpy.nan),
                 *within.items(),
             ):
@@ -134,7 +146,7 @@ def intervals(texts: pandas.DataFrame) -> pandas.DataFrame:
 def draw(inputs: Namespace) -> Figure:
     loop = inputs.loop
     loop.need(BASELINE, KL)
-    texts = by_text(loop, inputs.only, inputs.memories)
+    texts = by_text(loop, inputs.only, inputs.memories, inputs.target)
     if texts.empty:
         raise ResultsError(
             f"{loop.path}: no text has {MIN_SETTINGS} settings with a divergence above rounding"
@@ -156,7 +168,8 @@ def draw(inputs: Namespace) -> Figure:
         axis.set_title(PANELS[panel])
         axis.set_yticks(range(len(names)), [name for _, name, _ in names])
         axis.set_ylim(len(names) - 0.5, -0.5)
-    style.outer_labels(axes, "Spearman's rank correlation with KL divergence", "")
+    named = "KL divergence" if inputs.target == KL else "the perplexity ratio"
+    style.outer_labels(axes, f"Spearman's rank correlation with {named}", "")
     count = texts["sequence"].nunique()
     bars = f"; line: 95 % interval of the mean, Student's t over {count} texts" if count > 1 else ""
     among = f" among {', '.join(inputs.only)}" if inputs.only else ""
@@ -169,8 +182,8 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         table.merge(texts, on=["over", "metric"], suffixes=("", "_of_text")),
         "Spearman's rank correlation of metrics of attention, averaged over layers and KV heads, "
-        "with the mean KL divergence of next-token distributions from those over the full cache, "
-        f"over all settings of a text{among}, and among those of one budget (mean over budgets). "
+        f"with {TARGETS[inputs.target]}, over all settings of a text{among}, and among those of "
+        "one budget (mean over budgets). "
         f"Point: mean over texts; ticks: texts{bars}. Largest over all settings: {word}, "
         f"{best['rho']:.2f}. {loop.facts()}",
     )

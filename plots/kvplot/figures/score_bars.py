@@ -4,8 +4,10 @@ Within one row every kept score grows by the same factor, so the order of the ke
 summed over rows it can change.
 """
 
+import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy
 import pandas
@@ -36,6 +38,30 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--decoded", type=int, default=256, help="rows after the prompt")
     parser.add_argument("--shown", type=int, default=20, help="tokens; default 20")
+    parser.add_argument(
+        "--words",
+        type=Path,
+        metavar="FILE",
+        help="JSON list of the tokens' texts, for labels; default: that next to the dump, "
+        "<dump>.words.json, if there is one",
+    )
+
+
+def words_of(dump: Dump, given: Path | None) -> list[str]:
+    """The text of every token, one word or less each; "" where no file tells."""
+    path = given or dump.path.with_suffix(".words.json")
+    if given is None and not path.is_file():
+        return [""] * dump.tokens
+    try:
+        words = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"{path}: {error}; give a JSON list of texts with --words") from error
+    if not isinstance(words, list) or len(words) != dump.tokens:
+        raise ResultsError(
+            f"{path}: expected a list of {dump.tokens} texts, one per token of {dump.path}; "
+            "give another with --words"
+        )
+    return [str(word).strip() or repr(word)[1:-1] for word in words]
 
 
 def scores(dump: Dump, layer: int, kv_head: int, rows: Sequence[int]) -> Array:
@@ -130,6 +156,7 @@ def draw(inputs: Namespace) -> Figure:
     budget = int(prompt * inputs.cache)
     shown = inputs.shown
     figure, axes = style.panels(2, len(layers), 1.4 + 0.26 * shown)
+    words = words_of(dump, inputs.words)
     tables, said = [], []
     for place, layer in enumerate(layers):
         full = scores(dump, layer, inputs.kv_head, range(prompt, dump.tokens))
@@ -144,11 +171,11 @@ def draw(inputs: Namespace) -> Figure:
             )
         ]
         for axis, part in zip(axes[:, place], of):
-            _dots(axis, part)
+            _dots(axis, part, words)
             axis.set_title(f"layer {layer}, {part['of'].iloc[0]}")
         tables += of
         said.append(f"Layer {layer}: {_changes(*of)}")
-    style.outer_labels(axes, "attention score", "position of the token")
+    style.outer_labels(axes, "attention score", "token and its position")
     percent = f"{100 * inputs.cache:g} % cache"
     style.legend_above(
         axes[0][0],
@@ -177,7 +204,7 @@ def _table(layer: int, of: str, full: Array, cut: Array, shown: int) -> pandas.D
     )
 
 
-def _dots(axis: Axes, part: pandas.DataFrame) -> None:
+def _dots(axis: Axes, part: pandas.DataFrame, words: Sequence[str]) -> None:
     at = numpy.arange(len(part))
     kept = part["cut"].to_numpy() > 0
     full, cut = part["full"].to_numpy(), part["cut"].to_numpy()
@@ -189,7 +216,7 @@ def _dots(axis: Axes, part: pandas.DataFrame) -> None:
     )
     axis.set_xscale("log")
     style.plain_log(axis.xaxis)
-    axis.set_yticks(at, [str(token) for token in part["token"]], fontsize=6)
+    axis.set_yticks(at, [f"{words[token]} {token}".lstrip() for token in part["token"]], fontsize=6)
     axis.set_ylim(len(part) - 0.5, -0.5)
 
 

@@ -21,6 +21,7 @@ from kvplot.results import Results, ResultsError, mean_over_units, undrawn
 NEEDS = ("results",)
 MEMORY = "memory.fraction"
 SHARED = "memory.shared_bytes"
+ACROSS = 4  # panels of storages side by side
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -30,7 +31,7 @@ def add_options(parser: ArgumentParser) -> None:
         choices=["layer", "storage"],
         help="one panel per layer instead of the mean over all units, in files "
         "storage_map_by_layer; or one panel per storage with a line per method, at most "
-        f"{style.MAX_PANELS} storages",
+        f"{2 * ACROSS} storages",
     )
 
 
@@ -94,20 +95,30 @@ def _by_storage(
     """A panel per storage; a line per method, the same in all panels, over the least error of all
     storages and methods."""
     names = sorted(drawn["storage"].unique(), key=lambda name: (name != storages.FLOAT, name))
-    drawn = drawn.assign(label=[labels[label][0] for label in drawn["label"]])
-    figure, axes = style.panels(1, len(names), 2.6, sharex=True, sharey=True)
+    whole, drawn = drawn, drawn.assign(label=[labels[label][0] for label in drawn["label"]])
+    if len(names) > 2 * ACROSS:
+        raise ResultsError(
+            f"{results.path}: {len(names)} storages, and a figure has at most {2 * ACROSS} panels: "
+            "choose some with --labels PATTERN"
+        )
+    rows = 1 + (len(names) > ACROSS)
+    across = -(-len(names) // rows)
+    figure, axes = style.panels(rows, across, 2.6 if rows == 1 else 4.4, sharex=True, sharey=True)
+    for spare in axes.flat[len(names) :]:
+        spare.set_axis_off()
     handles: dict[str, Any] = {}
-    for axis, storage in zip(axes[0], names):
+    for axis, storage in zip(axes.flat, names):
         axis.set_xscale("log")
         axis.set_yscale("log")
         _steps(axis, drawn, metric, color="0.8", linewidth=4.0, zorder=0)
         own = drawn[drawn["storage"] == storage].assign(bars=0.0)
         labelled_lines(axis, own, MEMORY, metric, handles, drawn, error="bars")
-        axis.set_title("16 bits" if storage == storages.FLOAT else textwrap.fill(storage, 16))
+        words_of = storage.removeprefix("K and V ").replace(" rotate=hadamard", ", rotated")
+        axis.set_title("16 bits" if storage == storages.FLOAT else textwrap.fill(words_of, 22))
         style.plain_log(axis.xaxis)
         style.plain_log(axis.yaxis)
     handles["least of all panels"] = style.pyplot.Line2D([], [], color="0.8", linewidth=4.0)
-    style.outer_labels(axes, NAMES[MEMORY], NAMES.get(metric, metric))
+    style.outer_labels(axes, "memory / exact cache", NAMES.get(metric, metric))
     style.legend_above(axes[0][0], handles)
     return Figure(
         "storage_map_by_storage",
@@ -118,7 +129,7 @@ def _by_storage(
         "panel per storage, a line per method. "
         + _shared(results.ok, labels)
         + facts(results)
-        + undrawn(results.ok, drawn, "", metric),
+        + undrawn(results.ok, whole, "", metric),
     )
 
 
