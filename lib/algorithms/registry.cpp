@@ -54,6 +54,7 @@ namespace kvbench {
   ALGORITHM(vattention)               \
   ALGORITHM(hyperattention)           \
   ALGORITHM(kdeformer)                \
+  ALGORITHM(blasst)                   \
   ALGORITHM(oracle_topk)              \
   ALGORITHM(given)
 

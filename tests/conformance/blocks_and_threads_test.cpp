@@ -79,7 +79,8 @@ TEST_CASE("decode tokens fed in blocks leave the same sketch where no row is sco
   }
   // These score every row at every point.
   cases.check_all_ran({"h2o", "key_attention", "oracle_topk", "quest", "sparq", "loki", "magicpig",
-                       "vattention", "hyperattention", "kdeformer", "roco", "caote", "d2o"});
+                       "vattention", "hyperattention", "kdeformer", "blasst", "roco", "caote",
+                       "d2o"});
 }
 
 TEST_CASE("1, 2 and 4 threads, alone or among other cells, give the same bits") {

@@ -95,6 +95,17 @@ Conformance hashing_row(const std::string& id, const Given& rest) {
   return row;
 }
 
+Conformance blasst_row() {
+  const Given few{{"threshold", Value{0.5}}, {"block", integer(3)}};
+  Given group = few;
+  group.emplace_back("share", word("group"));
+  Given length{{"threshold", Value{8.0}}, {"block", integer(3)}, {"scaling", word("length")}};
+  Conformance row = reading_row("blasst", {few, group, length});
+  row.general_values = {{"threshold", Value{0.5}}, {"block", integer(3)}};
+  row.exact_points = [](Index) { return std::vector<Given>{{{"threshold", Value{1e-300}}}}; };
+  return row;
+}
+
 }  // namespace
 
 std::vector<Conformance> reading_rows() {
@@ -104,7 +115,8 @@ std::vector<Conformance> reading_rows() {
           magicpig_row(),
           vattention_row(),
           hashing_row("hyperattention", {{"exact_below", integer(0)}}),
-          hashing_row("kdeformer", {})};
+          hashing_row("kdeformer", {}),
+          blasst_row()};
 }
 
 }  // namespace kvbench::test
