@@ -8,11 +8,11 @@ FOLDER/<model>-<text>.h5: the text's first 2048 tokens, layers 0, 1, 4, the quar
 queries of every row. With --all-layers they go to FOLDER/all_layers, and have every layer with full
 attention and the norms of its values after W_O. Qwen2.5-Coder 0.5B and 1.5B are read if --only
 names them ('qwen*'), also on a text of 32,768 tokens, with the last 256 queries, into FOLDER/long
-(not with --all-layers). Inputs are fetched into FOLDER/inputs and refused unless their hashes are those of
-texts/dump_sources.py; dumps.json next to the dumps lists the hashes of inputs and outputs. A dump
-is refused unless it has the tokens of texts/dump_reference.json and its norms to 0.1 %; its bits
-may differ, because they depend on the processor, and a line tells whether they do. Existing dumps
-stay; run it again to go on.
+(not with --all-layers). Inputs are fetched into FOLDER/inputs and refused unless their hashes are
+those of texts/dump_sources.py; dumps.json next to the dumps lists the hashes of inputs and outputs.
+A dump is refused unless it has the tokens of texts/dump_reference.json and its norms to 0.1 %; its
+bits may differ, because they depend on the processor, and a line tells whether they do. Existing
+dumps stay; run it again to go on.
 """
 
 from __future__ import annotations

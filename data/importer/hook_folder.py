@@ -153,7 +153,7 @@ def open_hook_folder(path: Path) -> HookFolder:
         return HookFolder(path)
     except Fault:
         raise
-    except Exception as error:  # of a file that is damaged
+    except Exception as error:  # torch raises anything on a damaged file
         raise Fault(f"{path}: cannot read it: {error}") from error
 
 

@@ -40,7 +40,7 @@ bool may_start(Index tokens, double before, double last, double left);
 // squared relative errors; the constant is 0 for fewer than four lengths, and one length alone is
 // taken for quadratic. A time at full length is taken as it is.
 struct TimeAtLength {
-  double part = 0.0;  // of the full length
+  double part = 0.0;  // fraction of the full length
   double seconds = 0.0;
 };
 double time_at_full_length(const std::vector<TimeAtLength>& times);

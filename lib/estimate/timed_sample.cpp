@@ -185,7 +185,7 @@ class Sampler {
     return chosen;
   }
 
-  // What one replay of a part of the stream took, for all cells of the head.
+  // Time of one replay of a part of the stream, for all cells of the head.
   struct Seconds {
     double read = 0.0;
     double reference = 0.0;                 // with the logits of the rows

@@ -24,9 +24,9 @@ using ReadStream =
     std::function<std::unique_ptr<StreamData>(const WorkGroup& group, int kv_head, Index tokens)>;
 
 struct TimedSample {
-  double seconds = 0.0;             // that the whole head will take
-  std::size_t cells = 0;            // that were computed
-  std::size_t unknown_cells = 0;    // of the head, of methods that were not timed: 0 seconds
+  double seconds = 0.0;             // estimated time of the whole head
+  std::size_t cells = 0;            // cells that were computed
+  std::size_t unknown_cells = 0;    // cells of methods that were not timed: 0 seconds
   double projection_seconds = 0.0;  // part of the seconds, on its part of the layer's records
   double rows_seconds = 0.0;        // part of the seconds, on writing the cells' per-row values
   Index tokens = 0;                 // tokens of the longest replay

@@ -24,7 +24,7 @@ const KnapsackChoice& best_at(const std::vector<KnapsackChoice>& choices, double
 
 struct Priced {
   double price = 0.0;
-  double loss = std::numeric_limits<double>::infinity();  // of a solution that fits
+  double loss = std::numeric_limits<double>::infinity();  // loss of a solution that fits
 };
 
 // A solution by one price of bytes for all items, as low as fits.

@@ -15,7 +15,7 @@ namespace kvbench {
 
 struct ReplayTiming {
   double reference_seconds = 0.0;
-  double logits_seconds = 0.0;   // of the rows, which all cells read
+  double logits_seconds = 0.0;   // time of the rows' logits, which all cells read
   double shared_seconds = 0.0;   // work that several cells share
   double metrics_seconds = 0.0;  // trivial answers
 };

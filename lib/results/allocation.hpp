@@ -11,7 +11,7 @@
 namespace kvbench {
 
 struct AllocationRules {
-  Index bytes = 0;    // of all layers together
+  Index bytes = 0;    // bytes of all layers together
   std::string label;  // method, as labels have it before the storage; empty: the only one
   std::string metric = "errors.relative_frobenius_error";
 };

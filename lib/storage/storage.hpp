@@ -48,7 +48,7 @@ struct LayerStorages {
     bool operator==(const Some&) const = default;
   };
   std::vector<Some> some;
-  std::optional<Storage> others;  // of all other layers
+  std::optional<Storage> others;  // storage of all other layers
 
   bool operator==(const LayerStorages&) const = default;
 };

@@ -40,7 +40,7 @@ class AlignedGroups {
 // besides; groups depend on what is held (stored_cache.hpp).
 struct StoredTensor {
   ConstMatrix original;                     // [n, width]
-  std::unique_ptr<BeforeRope> before_rope;  // of keys that are written so, else null
+  std::unique_ptr<BeforeRope> before_rope;  // keys before RoPE; null for others
   std::unique_ptr<Codec> codec;             // null: unquantised
   bool on_arrival = true;                   // every vector is written as it comes
   AlignedDoubles decoded;  // [n, width], of a codec that writes vectors alone; else empty

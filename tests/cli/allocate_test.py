@@ -56,14 +56,14 @@ class Allocate(Folder):
         mixed = 0
         for size in sorted({int(size) for size, *_ in every}):
             _, loss, _ = min((each for each in every if each[0] <= size), key=lambda each: each[1])
-            sweep, told = self.allocated(size)
+            sweep, printed = self.allocated(size)
             chosen = {}
             for element in sweep["algorithms"][0]["storage"]["by_layer"]:
                 chosen.update(dict.fromkeys(element["layers"], text(element["storage"])))
             self.assertEqual(sorted(chosen), layers)
             self.assertAlmostEqual(sum(choices[layer][chosen[layer]][1] for layer in layers), loss, places=12)
             self.assertLessEqual(sum(choices[layer][chosen[layer]][0] for layer in layers), size)
-            self.assertIn("by layer", told)
+            self.assertIn("by layer", printed)
             mixed += len(set(chosen.values())) > 1
         self.assertGreater(mixed, 0)
 

@@ -92,9 +92,9 @@ class Folders(Importer):
 
     def compact(self, q, k):
         steps = [end - before for ends in self.passes for before, end in zip([0, *ends], ends)]
-        told = {"compact_all_tokens": True, "q_seq_lens": steps,
+        facts = {"compact_all_tokens": True, "q_seq_lens": steps,
                 "k_full_lens": [len(each) for each in k], "k_prefix_ends": self.passes}
-        return told, (np.concatenate(q), np.concatenate(k))
+        return facts, (np.concatenate(q), np.concatenate(k))
 
     def assert_the_run(self, path):
         with h5py.File(path) as dump:

@@ -22,7 +22,7 @@ NEEDS = ("loop",)
 FROBENIUS = "errors.relative_frobenius_error"
 NAMED = (FROBENIUS, "errors.relative_spectral_error", BASELINE)
 CHOSEN = "chosen"
-LEAST_TEXTS = 4
+MIN_TEXTS = 4
 WORDS = {name: words for name, words, _ in METRICS}
 add_options = rank_agreement.add_options
 
@@ -37,7 +37,7 @@ def held_out(texts: pandas.DataFrame) -> pandas.DataFrame:
         rho = own.pivot(index="sequence", columns="metric", values="rho").dropna(axis="columns")
         rho = rho.loc[list(dict.fromkeys(own["sequence"]))]
         half = len(rho) // 2
-        if len(rho) < LEAST_TEXTS or FROBENIUS not in rho:
+        if len(rho) < MIN_TEXTS or FROBENIUS not in rho:
             continue
         every = [
             rho.iloc[list(some)].mean().idxmax() for some in combinations(range(len(rho)), half)
@@ -80,7 +80,7 @@ def draw(inputs: Namespace) -> Figure:
     texts = rank_agreement.by_text(loop, inputs.only, inputs.memories, inputs.target)
     table = held_out(texts)
     if table.empty:
-        raise ResultsError(f"{loop.path}: a held-out test needs {LEAST_TEXTS} texts or more")
+        raise ResultsError(f"{loop.path}: a held-out test needs {MIN_TEXTS} texts or more")
     overs = list(dict.fromkeys(table["over"]))
     looks = dict(zip((CHOSEN, *NAMED), style.SERIES))
     figure, axes = style.panels(1, 2, 0.9 + 0.32 * len(overs), sharex=True, sharey=True)
