@@ -426,6 +426,7 @@ def kl_over_memory(tables: Tables) -> pyplot.Figure:
             )
         axis.set_yscale("log")
         style.plain_log(axis.yaxis)
+        axis.set_xticks(sorted(set(rows["asked"])))
         axis.set_ylabel(words[column])
     figure.supxlabel("memory / memory of the exact cache", fontsize="medium")
     handles, labels = axes[0][0].get_legend_handles_labels()
