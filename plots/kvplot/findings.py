@@ -180,7 +180,7 @@ def layers(tables: Tables) -> pyplot.Figure:
     axis = axes[0][0]
     image = axis.imshow(fields, aspect="auto", cmap="RdBu_r", vmin=-3, vmax=3)
     axis.grid(False)
-    axis.set_xticks(range(0, len(fields.columns), 2), list(fields.columns[::2]))
+    axis.set_xticks(range(0, len(fields.columns), 5), list(fields.columns[::5]))
     axis.set_yticks(range(len(fields)), list(fields.index), fontsize=6.5)
     for label, own in zip(axis.get_yticklabels(), order["family"]):
         label.set_color(colour[own])
@@ -426,6 +426,7 @@ def kl_over_memory(tables: Tables) -> pyplot.Figure:
             )
         axis.set_yscale("log")
         style.plain_log(axis.yaxis)
+        axis.set_xticks(sorted(set(rows["asked"])))
         axis.set_ylabel(words[column])
     figure.supxlabel("memory / memory of the exact cache", fontsize="medium")
     handles, labels = axes[0][0].get_legend_handles_labels()
