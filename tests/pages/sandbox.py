@@ -149,6 +149,8 @@ for name, layers in (("loop", [0, 1]), ("loop_gemma", [0, 1]), ("loop_storage", 
 END
 for name in a b cpu cuda before after; do cp results/quick/results.json $name.json; done
 kvbench synth rope --tokens 384 --d 8 --out data/other.h5
+kvbench run --dump data/smollm2-constitution.h5 --algorithm exact --storage float,q8_0 --out results/bits --quiet
+cp -L data/smollm2-constitution.h5 qwen-0.5b.h5
 kvbench synth rope --tokens 384 --d 8 --layers 5 --out book.h5
 python3 - <<'END'
 import numpy as np
