@@ -192,7 +192,20 @@ LAYER_KEY = {
     "params": PARAMS,
     "seed": optional(COUNT),
 }
-STORAGE_KEY = {"storage": members({"keys": CODEC, "values": CODEC})}
+TENSORS = members({"keys": CODEC, "values": CODEC})
+OF_LAYERS = members(
+    {"storage": either('"float" or an object with keys and values', one_of("float"), TENSORS)},
+    {"layers": array(COUNT)},
+)
+BY_LAYER = members({"by_layer": array(OF_LAYERS)})
+
+
+def _storage(value: Any, pointer: str) -> Fault:
+    by_layer = isinstance(value, dict) and "by_layer" in value
+    return (BY_LAYER if by_layer else TENSORS)(value, pointer)
+
+
+STORAGE_KEY = {"storage": _storage}
 KEY = members({**LAYER_KEY, "kv_head": COUNT}, STORAGE_KEY)
 CELL = members(
     {"id": TEXT, "status": one_of("ok", "failed", "skipped"), "key": KEY, "label": TEXT},

@@ -578,6 +578,47 @@ def pipeline(tables: Tables) -> pyplot.Figure:
     return figure
 
 
+# Codecs of keys by their text in a label, and what takes their offset off.
+KEY_CODECS = {
+    "q4_0": ("q4_0", "#D55E00", "s"),
+    "token": ("token, 4 bits", "#E69F00", "^"),
+    "turboquant bits=4": ("TurboQuant, 4 bits", "#CC79A7", "v"),
+    "q8_0": ("q8_0", "#0072B2", "o"),
+    "kivi bits=4": ("KIVI, 4 bits", "#009E73", "D"),
+    "kivi": ("KIVI, 2 bits", "#56B4E9", "P"),
+}
+REMEDIES = {
+    "": "as they are",
+    " centre=mean": "less the mean",
+    " centre=mean rope=before": "less the mean, before RoPE",
+}
+
+
+def key_offset(tables: Tables) -> pyplot.Figure:
+    """Error by layer of codecs of keys, and the norm of the offset that the keys share."""
+    errors = tables.read("qwen/key_offset").set_index("label")
+    offsets = tables.read("qwen/offsets").groupby("layer")["offset"].max()
+    figure, axes = style.panels(1, len(REMEDIES), 2.5, sharey=True)
+    for axis, (remedy, title) in zip(axes[0], REMEDIES.items()):
+        for codec, (words, colour, marker) in KEY_CODECS.items():
+            row = errors.loc[f"exact | K {_with_residual(codec)}{remedy} V float"]
+            axis.plot(row.index.astype(int), row, marker=marker, color=colour, label=words)
+        axis.plot(
+            offsets.index, offsets / 100, ":", color="black", label="norm of the offset / 100"
+        )
+        axis.set_yscale("log")
+        style.plain_log(axis.yaxis)
+        axis.set_title(title)
+    style.outer_labels(axes, "layer", "relative Frobenius error")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    style.legend_above(axes[0][0], dict(zip(labels, handles)))
+    return figure
+
+
+def _with_residual(codec: str) -> str:
+    return f"{codec} residual=32" if codec.startswith("kivi") else codec
+
+
 PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "field": field,
     "layers": layers,
@@ -594,6 +635,7 @@ PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "scaling": scaling,
     "balancekv": balancekv,
     "bits": bits,
+    "key_offset": key_offset,
     "reading": reading,
     "tightness": tightness,
 }

@@ -155,6 +155,8 @@ with open("results/loop_texts/made/loop.json", "w") as file:  # one loop with th
 END
 for name in a b cpu cuda before after; do cp results/quick/results.json $name.json; done
 kvbench synth rope --tokens 384 --d 8 --out data/other.h5
+kvbench run --dump data/smollm2-constitution.h5 --algorithm exact --storage float,q8_0 --out results/bits --quiet
+cp -L data/smollm2-constitution.h5 qwen.h5
 kvbench synth rope --tokens 384 --d 8 --layers 5 --out book.h5
 python3 - <<'END'
 import numpy as np

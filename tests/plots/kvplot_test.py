@@ -186,6 +186,12 @@ class KvplotTest(unittest.TestCase):
         self.assertEqual(list(frame["storage.values.codec"]), ["float", "q4_0", "float"])
         self.assertEqual(frame["storage.keys.bits"][1], 4)
         self.assertEqual(len(frame.groupby("storage")), 3)
+        by_layer = [{"storage": "float"}, {"layers": [3], "storage": {"keys": {"codec": "q8_0"}, "values": "float"}}]
+        made = [json.loads(json.dumps(plain)) for _ in (0, 3)]
+        for layer, one in zip((0, 3), made):
+            one["key"].update(layer=layer, storage={"by_layer": by_layer})
+        frame = load_results(self.write(document(made)))
+        self.assertEqual(list(frame["storage.keys.codec"]), ["float", "q8_0"])
         frame = load_results(self.write(document([plain])))
         self.assertEqual(list(frame["storage"]), ["float"])
         self.assertNotIn("storage.keys.codec", frame)

@@ -96,6 +96,18 @@ class Schemas(Folder):
         results["cells"][0]["counters"]["fail"] = 3
         self.assert_valid("results", results)
 
+    def test_storages_by_layer_are_valid_and_wrong_ones_are_not(self):
+        def sweep(*elements):
+            return json.loads(self.sweep(storage=[{"by_layer": list(elements)}]).read_text())
+        named = {"layers": [0], "storage": {"keys": {"codec": "token", "centre": "mean", "rope": "before"}}}
+        self.assert_valid("sweep", sweep(named, {"storage": "float"}))
+        for wrong in ({"layers": [0]}, {**named, "keys": "q8_0"}, {"layers": "0-1", "storage": "q8_0"},
+                      {"storage": {"by_layer": [named]}}):
+            with self.assertRaises(AssertionError):
+                self.assert_valid("sweep", sweep(wrong))
+        results = self.run_sweep(storage=[{"by_layer": [{"layers": [1], "storage": "bf16"}, {"storage": "float"}]}])
+        self.assert_valid("results", results)
+
     def test_the_results_of_a_run_that_was_stopped_are_valid(self):
         self.run_sweep()
         results = self.results()
