@@ -35,7 +35,8 @@ STAND_INS = {
     [[ "$*" != *"--dump example.h5 "* ]] || exec {PROGRAM} "$@"
     tokens=384
     [[ "$*" != *"/select/tokens=["* ]] || tokens="[192, 384]"
-    exec {PROGRAM} "$@" --set "/select/tokens=$tokens" ;;
+    [[ "$*" != *"/select/layers=[0,1,4,12,"* ]] || layers=(--set '/select/layers="all"')
+    exec {PROGRAM} "$@" --set "/select/tokens=$tokens" "${{layers[@]}}" ;;
   *) exec {PROGRAM} "$@" ;;
 esac""",
     "bin/kvplot": f'exec {sys.executable} -m kvplot "$@"',
