@@ -35,7 +35,8 @@ STAND_INS = {
     [[ "$*" != *"--dump example.h5 "* ]] || exec {PROGRAM} "$@"
     tokens=384
     [[ "$*" != *"/select/tokens=["* ]] || tokens="[192, 384]"
-    exec {PROGRAM} "$@" --set "/select/tokens=$tokens" ;;
+    [[ "$*" != *"/select/layers=[0,1,4,12,"* ]] || layers=(--set '/select/layers="all"')
+    exec {PROGRAM} "$@" --set "/select/tokens=$tokens" "${{layers[@]}}" ;;
   *) exec {PROGRAM} "$@" ;;
 esac""",
     "bin/kvplot": f'exec {sys.executable} -m kvplot "$@"',
@@ -171,7 +172,7 @@ np.savez("layers.npz", **{f"{layer}/{name}": rng.standard_normal((2, 64, 64)).as
                           for layer in (0, 5) for name in "qkv"})
 import json, os, struct
 os.makedirs("hooked/run/tp_rank_0")
-tensors = {"q": rng.standard_normal((1, 320, 128)), "k": rng.standard_normal((1, 320, 256))}
+tensors = {"q": rng.standard_normal((1, 2048, 128)), "k": rng.standard_normal((1, 2048, 256))}
 bodies = [tensors[name].astype(np.float32).tobytes() for name in "qk"]
 header = json.dumps({name: {"dtype": "F32", "shape": tensors[name].shape,
                             "data_offsets": [len(bodies[0]) * at, len(bodies[0]) * at + len(body)]}
@@ -179,7 +180,7 @@ header = json.dumps({name: {"dtype": "F32", "shape": tensors[name].shape,
 with open("hooked/run/tp_rank_0/qk.safetensors", "wb") as file:
     file.write(struct.pack("<Q", len(header)) + header + b"".join(bodies))
 with open("hooked/run/tp_rank_0/qk.json", "w") as file:
-    json.dump({"config": {"num_attention_heads": 2, "num_key_value_heads": 2}, "seq_lens": [320],
+    json.dump({"config": {"num_attention_heads": 2, "num_key_value_heads": 2}, "seq_lens": [2048],
                "layer_order": [{"key_q": "q", "key_k": "k", "layer_num": 0}],
                "hookq_mode": "all_tokens"}, file)
 END
