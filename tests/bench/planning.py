@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `kvbench plan` says of a run, next to the run: a table of methods, lengths and widths.
+"""The time and memory that `kvbench plan` says, next to those of the run: a table of methods, lengths and widths.
 
     python3 tests/bench/planning.py build/bin/kvbench [--tokens N ..] [--d D ..] [--only ID ..] [--before PROGRAM]
 
@@ -20,8 +20,8 @@ TENTH = {"budget": {"memory": 0.1}}
 METHODS = [
     ("exact", {}), ("streaming_llm", TENTH), ("h2o", TENTH), ("key_attention", TENTH), ("keyformer", {"budget": 1024}),
     ("tova", {"budget": 1024}), ("roco", TENTH), ("caote", TENTH), ("rkv", {"budget": 1024}), ("snapkv", TENTH),
-    ("adakv", {"budget": 1024}), ("cake", {"budget": 1024}), ("knorm", TENTH), ("qfilters", TENTH), ("uniform", {"T": 3}),
-    ("kcenter", TENTH), ("subgen", {"delta_quantile": 0.02, "t": 8, "s": 1024}), ("softmax_balance", {"T": 2}),
+    ("adakv", {"budget": 1024}), ("cake", {"budget": 1024}), ("knorm", TENTH), ("qfilters", TENTH),
+    ("uniform", {"T": 3}), ("kcenter", TENTH), ("subgen", {"delta_quantile": 0.02, "t": 8, "s": 1024}), ("softmax_balance", {"T": 2}),
     ("balancekv_prefill", {"T": 3}), ("thinformer", {}), ("attention_matching", TENTH),
     ("quest", {"budget": 1024}), ("magicpig", {}),
 ]
@@ -66,8 +66,8 @@ def main():
         for tokens in given.tokens:
             for d in given.d:
                 dump = folder / f"{tokens}-{d}.h5"
-                subprocess.run([given.program, "synth", "gaussian", "--out", dump, "--tokens", str(tokens), "--d", str(d),
-                                "--kv-heads", "1", "--group", "1", "--out-rows", "0"],
+                subprocess.run([given.program, "synth", "gaussian", "--out", dump, "--tokens", str(tokens),
+                                "--d", str(d), "--kv-heads", "1", "--group", "1", "--out-rows", "0"],
                                check=True, stdout=subprocess.DEVNULL)
                 for method, params in METHODS:
                     if given.only and method not in given.only:
@@ -87,16 +87,16 @@ def main():
                     if said is not None:
                         ratios.append(said / took)
                         ratio = f"{said / took:.2f}"
-                    row = (f"| {tokens} | {d} | `{method}` | {said or 0:.2f} | {took:.2f} | {ratio} | {plan_processor:.2f} |"
-                           f" {said_mib:.0f} | {mib:.0f} |")
+                    row = (f"| {tokens} | {d} | `{method}` | {said or 0:.2f} | {took:.2f} | {ratio} |"
+                           f" {plan_processor:.2f} | {said_mib:.0f} | {mib:.0f} |")
                     if given.before:
                         before, _, before_processor = planned(given.before, config)
                         row += f" {before:.2f} | {before_processor:.2f} |"
                     print(row, flush=True)
                 dump.unlink()
     outside = sum(not 0.5 <= ratio <= 2.0 for ratio in ratios)
-    print(f"\n{outside} of {len(ratios)} beyond a factor of two; said / taken {min(ratios):.2f} to {max(ratios):.2f}, median "
-          f"{median(ratios):.2f}; a plan takes at most {max(plans):.2f} s; memory taken at most "
+    print(f"\n{outside} of {len(ratios)} beyond a factor of two; said / taken {min(ratios):.2f} to {max(ratios):.2f},"
+          f" median {median(ratios):.2f}; a plan takes at most {max(plans):.2f} s; memory taken at most "
           f"{max(memories):.2f} of what is said")
 
 
