@@ -21,8 +21,8 @@ METHODS = [
     ("exact", {}), ("streaming_llm", TENTH), ("h2o", TENTH), ("key_attention", TENTH), ("keyformer", {"budget": 1024}),
     ("tova", {"budget": 1024}), ("roco", TENTH), ("caote", TENTH), ("rkv", {"budget": 1024}), ("snapkv", TENTH),
     ("adakv", {"budget": 1024}), ("cake", {"budget": 1024}), ("knorm", TENTH), ("qfilters", TENTH),
-    ("uniform", {"T": 3}), ("kcenter", TENTH), ("subgen", {"delta_quantile": 0.02, "t": 8, "s": 1024}), ("softmax_balance", {"T": 2}),
-    ("balancekv_prefill", {"T": 3}), ("thinformer", {}), ("attention_matching", TENTH),
+    ("uniform", {"T": 3}), ("kcenter", TENTH), ("subgen", {"delta_quantile": 0.02, "t": 8, "s": 1024}),
+    ("softmax_balance", {"T": 2}), ("balancekv_prefill", {"T": 3}), ("thinformer", {}), ("attention_matching", TENTH),
     ("quest", {"budget": 1024}), ("magicpig", {}),
 ]
 
