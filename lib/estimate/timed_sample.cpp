@@ -39,20 +39,18 @@ constexpr std::size_t kFewCells = 8;
 constexpr std::size_t kFewOfMethod = 2;
 // Cells whose outputs are projected at most: their number is proportional to the time.
 constexpr std::size_t kProjected = 4;
+double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
 // Seconds of one thread since its beginning: of processor time, as other programs may use the
 // processors too, but at least a fifth of those that have passed.
 class Spent {
  public:
   double seconds() const {
     const double passed = seconds_from(start_);
-    return std::max(processor_seconds() - before_, passed / 5.0);
+    return std::max((processor_seconds() - before_) / thread_count(), passed / 5.0);
   }
 
  private:
-  static double processor_seconds() {
-    return static_cast<double>(std::clock()) / CLOCKS_PER_SEC / thread_count();
-  }
-
   Clock::time_point start_ = Clock::now();
   double before_ = processor_seconds();
 };
@@ -185,7 +183,7 @@ class Sampler {
     return chosen;
   }
 
-  // Time of one replay of a part of the stream, for all cells of the head.
+  // Seconds of one replay of a part of the stream, for all cells of the head.
   struct Seconds {
     double read = 0.0;
     double reference = 0.0;                 // with the logits of the rows
@@ -293,16 +291,22 @@ class Sampler {
       replayed[i].watch = recorders.back().get();
     }
     const auto start = Clock::now();
+    const double before = processor_seconds();
     const ReplayTiming timing = replay(stream, setting, replayed, kernels_, done);
+    const double passed = seconds_from(start);
+    // A replay always has work: one that had less than a processor waited for other programs.
+    const double at_work = std::min(1.0, (processor_seconds() - before) / passed);
     SharedPieces pieces;
     for (const Chosen& each : chosen) pieces.add(plan_, group_, plan_.cells[each.cell], 1);
     const double works = pieces_.count() / std::max(1.0, pieces.count());
     Seconds seconds;
     seconds.read = read_seconds_ * (group_.shape.first_query > 0 ? part_of(tokens) : 1.0);
-    seconds.reference = timing.reference_seconds + timing.logits_seconds + timing.metrics_seconds;
-    seconds.shared = (timing.shared_seconds + model_seconds) * works;
+    const double reference =
+        timing.reference_seconds + timing.logits_seconds + timing.metrics_seconds;
+    seconds.reference = at_work * reference;
+    seconds.shared = at_work * (timing.shared_seconds + model_seconds) * works;
     // Cells run side by side; a method bears its part of the time that all take.
-    const double of_cells = seconds_from(start) - seconds.reference - timing.shared_seconds;
+    const double of_cells = at_work * (passed - reference - timing.shared_seconds);
     const double sum = std::accumulate(cell_seconds.begin(), cell_seconds.end(), 0.0);
     for (std::size_t m = 0; m < methods_.size(); ++m) {
       if (count[m] == 0) continue;

@@ -29,13 +29,13 @@ namespace {
 
 constexpr const char* kPlanFooter =
     R"(Memory is what the run needs at most: the plan, and one KV head at a time or, at the end, the
-summary of results.json. Time is estimated for this machine, these dumps and its present load: a few
-cells of each method are timed for about two seconds, on the first part of a long sequence, and the
-rest is extrapolated. A longer part is begun only if its predicted time is left. With --shape no dump
-is needed: its size is reported too, and random numbers are timed. Multiply-adds are an upper bound,
-the same on every machine; --shard distributes the KV heads by them. Memory of a setting is its
-memory.fraction, where shape and parameters decide it. Nothing is written. Parameters of methods are
-options too: `kvbench help h2o`, or all: `kvbench list parameters`.
+summary of results.json. Time is estimated for this machine and these dumps, without the load of
+other programs: a few cells of each method are timed for about two seconds, on the first part of a
+long sequence, and the rest is extrapolated. A longer part is begun only if its predicted time is left.
+With --shape no dump is needed: its size is reported too, and random numbers are timed. Multiply-adds
+are an upper bound, the same on every machine; --shard distributes the KV heads by them. Memory of a
+setting is its memory.fraction, where shape and parameters decide it. Nothing is written. Parameters
+of methods are options too: `kvbench help h2o`, or all: `kvbench list parameters`.
 
 Examples:
   kvbench plan --config configs/quick.json
