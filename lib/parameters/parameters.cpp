@@ -84,7 +84,7 @@ bool is_quoted(const Parameter& parameter, const std::string& word) {
   double number = 0.0;
   const char* end = word.data() + word.size();
   return is_number(parameter.kind) && !word.empty() &&
-         std::from_chars(word.data(), end, number).ptr == end;
+         std::from_chars(word.data(), end, number).ptr == end && std::isfinite(number);
 }
 
 bool in_range(const Parameter& parameter, double value) {

@@ -45,6 +45,24 @@ Json by_layer(const std::vector<LayerChoice>& choices) {
   return {{"by_layer", std::move(out)}};
 }
 
+using TextsByLayer = std::map<int, std::set<std::string>>;
+
+// Bytes of several lengths have no sum, and means of layers over other texts cannot be compared.
+void refuse_unlike_layers(const TextsByLayer& texts, const std::set<Index>& tokens,
+                          const std::string& path) {
+  if (tokens.size() > 1) {
+    throw InputError(fmt::format("{}: has streams of {} tokens; run a sweep with one length", path,
+                                 fmt::join(tokens, " and of ")));
+  }
+  for (const auto& [layer, of_layer] : texts) {
+    if (of_layer == texts.begin()->second) continue;
+    throw InputError(
+        fmt::format("{}: layers {} and {} have other texts; run a sweep over dumps "
+                    "that all have the same layers",
+                    path, texts.begin()->first, layer));
+  }
+}
+
 }  // namespace
 
 Index Allocation::bytes(const std::vector<LayerChoice>& choices) {
@@ -75,7 +93,8 @@ void AllocationCells::add(const Json& cell, std::size_t index, const std::string
   Method& method = methods_[to_line(entry)];
   method.entry = entry;
   const Json text = {key.at("dump"), key.at("sequence"), key.at("tokens")};
-  method.texts[layer][to_line(text)] = 1;
+  method.texts[layer].insert(to_line(text));
+  method.tokens.insert(key.at("tokens").get<Index>());
   const Json unit = {key.at("dump"), key.at("sequence"), key.at("tokens"), key.at("kv_head")};
   Sum& sum = method.layers[layer][to_line(storage)][to_line(unit)];
   sum.loss += *loss;
@@ -95,8 +114,8 @@ const AllocationCells::Method& AllocationCells::method(const std::string& path) 
   const std::string known = fmt::format("{}", fmt::join(labels, ", "));
   if (methods_.empty()) {
     throw InputError(
-        fmt::format("{}: no cell has a number {} and its bytes; run a sweep with "
-                    "storages",
+        fmt::format("{}: no cell with one storage for all layers has a number {} of its KV head; "
+                    "run a sweep with several storages, or name another metric",
                     path, rules_.metric));
   }
   if (found.empty()) {
@@ -113,6 +132,7 @@ const AllocationCells::Method& AllocationCells::method(const std::string& path) 
 
 Allocation AllocationCells::allocated(const Json& config, const std::string& path) const {
   const Method& of = method(path);
+  refuse_unlike_layers(of.texts, of.tokens, path);
   std::vector<std::vector<LayerChoice>> layers;
   std::vector<std::vector<KnapsackChoice>> items;
   std::map<std::string, std::vector<LayerChoice>> uniform;
@@ -161,6 +181,7 @@ Allocation AllocationCells::allocated(const Json& config, const std::string& pat
   }
   out.sweep = config;
   out.sweep.erase("storage");
+  out.sweep["name"] = config.value("name", "sweep") + "-allocated";
   Json entry = of.entry;
   entry["storage"] = by_layer(out.layers);
   out.sweep["algorithms"] = Json::array({std::move(entry)});

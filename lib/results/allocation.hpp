@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -46,7 +47,8 @@ class AllocationCells {
   void add(const Json& cell, std::size_t index, const std::string& path);
 
   // The choice of least loss within the bytes. `config`: the sweep of the results. Throws
-  // InputError where the cells are of several methods or none, or no choice fits.
+  // InputError where the cells are of several methods or none, of several numbers of tokens, or of
+  // layers with other texts, or where no choice fits.
   Allocation allocated(const Json& config, const std::string& path) const;
 
  private:
@@ -59,7 +61,8 @@ class AllocationCells {
   struct Method {
     Json entry;                                          // algorithm, params, label
     std::map<int, std::map<std::string, Units>> layers;  // by the storage's text
-    std::map<int, std::map<std::string, int>> texts;     // dump and sequence
+    std::map<int, std::set<std::string>> texts;          // dump, sequence and tokens
+    std::set<Index> tokens;
   };
 
   const Method& method(const std::string& path) const;

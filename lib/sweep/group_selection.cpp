@@ -35,6 +35,7 @@ class GroupSelector {
     refuse_equal_dumps();
     refuse_unknown(config_.select, "/select");
     for (const auto& [pointer, where] : config_.wheres) refuse_unknown(where, pointer);
+    refuse_unknown_in_storages();
     if (config_.streams_known) select_groups();
     return std::move(groups_);
   }
@@ -68,6 +69,27 @@ class GroupSelector {
     refuse_missing(selection.sequences, sequences_, "sequence", child(pointer, "sequences"));
     refuse_missing(selection.layers, layers_, "layer", child(pointer, "layers"));
     refuse_missing(selection.kv_heads, heads_, "KV head", child(pointer, "kv_heads"));
+  }
+
+  // Each layer that a storage names must exist in at least one dump.
+  void refuse_unknown_in_storages() {
+    std::set<const LayerStorages*> seen;
+    for (const SweepEntry& entry : config_.entries) {
+      for (const auto& storage : entry.storages) {
+        if (!storage || !storage->by_layer || !seen.insert(storage->by_layer.get()).second) {
+          continue;
+        }
+        if (sequences_.empty()) list_names();
+        for (const LayerStorages::Some& some : storage->by_layer->some) {
+          for (const int layer : some.layers) {
+            if (errors_.is_full() || layers_.count(layer) != 0) continue;
+            errors_.add("/storage",
+                        fmt::format("by_layer: no dump has layer {}; expected one of {}", layer,
+                                    listed(layers_)));
+          }
+        }
+      }
+    }
   }
 
   void list_names() {

@@ -43,6 +43,10 @@ const CodecDescription* codec_named(const json& given, CacheTensor tensor,
   }
   const auto& id = given.get_ref<const std::string&>();
   const CodecDescription* codec = find_codec(id);
+  if (id == kFloat) {
+    errors.add(pointer, "float has no parameters; write \"float\" in place of the object");
+    return nullptr;
+  }
   if (codec == nullptr) {
     std::vector<std::string> known = {kFloat};
     for (const CodecDescription& each : all_codecs()) known.push_back(each.id);
@@ -183,6 +187,8 @@ Storages read_element(const json& given, const std::string& pointer, ErrorList& 
   if (!given.is_object()) {
     keys = read_codec(given, CacheTensor::kKeys, pointer, errors);
     if (errors.count() == before) values = read_codec(given, CacheTensor::kValues, pointer, errors);
+  } else if (given.contains("codec")) {
+    errors.add(pointer, "is one codec; write {\"keys\": .., \"values\": ..}, each a codec like it");
   } else {
     read_object(given, storage_keys(), pointer, errors);
     const json* of_keys = member(given, "keys");
@@ -193,7 +199,7 @@ Storages read_element(const json& given, const std::string& pointer, ErrorList& 
       }
       return read_by_layer(*by_layer, child(pointer, "by_layer"), errors);
     }
-    if (of_keys == nullptr && of_values == nullptr) {
+    if (of_keys == nullptr && of_values == nullptr && errors.count() == before) {
       errors.add(pointer,
                  "names a codec neither for keys nor for values; \"float\" stands for none");
     }

@@ -113,6 +113,18 @@ class Allocate(Folder):
         self.assert_refused(kvbench("allocate", path, "--bytes", "1MB", "--label", "window"), "2 settings")
         self.assertEqual(kvbench("allocate", path, "--bytes", "1MB", "--label", "exact").returncode, DONE)
 
+    def test_streams_that_have_no_common_bytes_are_refused(self):
+        lengths = self.sweep(algorithms=EXACT, storage=STORAGES, select={"tokens": [24, 32]}, name="lengths")
+        kvbench("run", "--config", lengths, "--out", self.folder / "lengths")
+        self.assert_refused(kvbench("allocate", self.folder / "lengths/results.json", "--bytes", "1MB"), "24 and of 32")
+        unlike = json.loads(self.path.read_text())
+        of_layer = [cell for cell in unlike["cells"] if cell["key"]["layer"] == 1]
+        for cell in of_layer:
+            cell["key"]["sequence"] = "other"
+        path = self.folder / "unlike.json"
+        path.write_text(json.dumps(unlike))
+        self.assert_refused(kvbench("allocate", path, "--bytes", "1MB"), "layers 0 and 1 have other texts")
+
 
 if __name__ == "__main__":
     unittest.main()

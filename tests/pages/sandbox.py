@@ -55,7 +55,7 @@ exec {sys.executable} "$@" """,
     "bootstrap.sh": f"""grep -Eq "^  $1\\)( |\\$)" {SOURCE}/bootstrap.sh""",
     ".venv-model/bin/python": f"""[[ "${{*: -2:1}}" == --out ]]
 if [[ $1 == data/export_transformers.py ]]; then
-  exec {PROGRAM} synth rope --tokens 384 --layers 2 --kv-heads 1 --d 8 --out "${{*: -1}}"
+  exec {PROGRAM} synth rope --tokens 384 --layers 2 --kv-heads 1 --d 64 --out "${{*: -1}}"
 fi
 [[ $1 == data/kvpress_caches.py ]]
 mkdir -p "${{*: -1}}"
@@ -157,7 +157,6 @@ END
 for name in a b cpu cuda before after; do cp results/quick/results.json $name.json; done
 kvbench synth rope --tokens 384 --d 8 --out data/other.h5
 kvbench run --dump data/smollm2-constitution.h5 --algorithm exact --storage float,q8_0 --out results/bits --quiet
-cp -L data/smollm2-constitution.h5 qwen.h5
 kvbench synth rope --tokens 384 --d 8 --layers 5 --out book.h5
 python3 - <<'END'
 import numpy as np

@@ -5,7 +5,7 @@ import math
 import re
 import unittest
 
-from known_methods import in_sweeps, without
+from known_methods import in_sweeps
 from tables import GALLERY, INDEX, NUMBERS, ROOT, Page, by, plain, span, states, table
 
 METRICS = (ROOT / "plots/METRICS.md").read_text(encoding="utf-8")
@@ -175,7 +175,6 @@ class Figures(Page):
         self.stands(f"{NUMBERS[below2].capitalize()} have an interval below 1.")
         named = {row["method"].split(",")[0] for row in table("constitution/field_memories") if row["kind"] != "bits"}
         self.assertEqual(in_sweeps(ROOT / "configs/field.json"), (named - {"double sparsity"}) | {"exact", "uniform"})
-        self.assertEqual(set(without("field")), {"dilated_window", "given", "kvzip"})
 
 
 class Metrics(Page):

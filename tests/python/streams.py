@@ -9,7 +9,7 @@ SOURCE = Path(os.environ["KVBENCH_SOURCE"])
 PROGRAM = os.environ["KVBENCH_PROGRAM"]
 DUMP = SOURCE / "data/smollm2-constitution.h5"
 
-# At least one setting of every algorithm.
+# Settings of algorithms that need more than their required parameters, or are tried in several ways.
 SETTINGS = (
     ("exact", {}),
     ("window", {"budget": 64}),

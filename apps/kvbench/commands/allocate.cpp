@@ -28,12 +28,14 @@ constexpr const char* kAllocateFooter =
 storage that an exact knapsack chooses: no other choice within the bytes has a lower mean over layers
 of the metric. A layer's bytes are memory.peak_bytes and memory.shared_bytes of its KV heads, added up;
 the mean over texts and seeds counts. A storage that failed on a head of a layer is no choice there.
-A table of the choice goes to stderr, with the best single storage of as many bytes. Errors of layers
+A table of the choice goes to stderr, with the best single storage within the bytes. Errors of layers
 are added as if layers did not interact, and the choice is made on the texts that it saw: run the sweep
-on others, with --set '/dumps=[..]', before you believe it.
+on others, with --set '/dumps=[..]', before you believe it. Paths of dumps are those of the first
+sweep; run both from one folder.
 
 Examples:
-  kvbench allocate results/bits/results.json --bytes 1MiB > allocated.json
+  kvbench run --dump data/smollm2-constitution.h5 --algorithm exact --storage q8_0,q4_0 --out out
+  kvbench allocate out/results.json --bytes 1.5MiB > allocated.json
   kvbench run --config allocated.json --out results/allocated)";
 
 void log_choice(const Allocation& allocation) {
@@ -51,7 +53,7 @@ void log_choice(const Allocation& allocation) {
   }
   total(allocation.layers, "by layer");
   if (!allocation.uniform.empty()) {
-    total(allocation.uniform, to_line(allocation.uniform.front().storage));
+    total(allocation.uniform, "single: " + to_line(allocation.uniform.front().storage));
   }
   log_block(table.text(terminal_columns(stderr)));
 }
