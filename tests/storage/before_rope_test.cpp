@@ -20,14 +20,14 @@ constexpr Index kWidth = 8;
 
 Value word(const char* text) { return Value{std::string(text)}; }
 
-Storage keys_as(const std::string& id, Given given) {
+Storage keys_as(const std::string& id, const Given& given) {
   const CodecDescription& codec = codec_named(id);
   return {{&codec, codec_params(codec, given)}, {}};
 }
 
 Storage before(const std::string& id, Given given) {
   given.emplace_back("rope", word("before"));
-  return keys_as(id, std::move(given));
+  return keys_as(id, given);
 }
 
 // Largest difference of a written key from the plain stream's, turned to its position.
