@@ -250,20 +250,27 @@ IndependentGroups add_means(SummarySlice& slice, const std::vector<bool>& common
     if (counts(u)) nesting.push_back(slice.units()[u]);
   }
   IndependentGroups groups = independent_groups(nesting);
-  for (const auto& [name, into] : {std::pair{"relative_frobenius_error", &setting.frobenius},
-                                   std::pair{"relative_spectral_error", &setting.spectral},
-                                   std::pair{"relative_l2.mean", &setting.l2}}) {
-    const std::vector<double> all = slice.unit_means(place_in(error_paths(), name));
+  const auto compared_values = [&](std::size_t metric) {
+    const std::vector<double> all = slice.unit_means(metric);
     std::vector<double> values;
     for (std::size_t u = 0; u < all.size(); ++u) {
       if (counts(u)) values.push_back(all[u]);
     }
+    return values;
+  };
+  for (const auto& [name, into] : {std::pair{"relative_frobenius_error", &setting.frobenius},
+                                   std::pair{"relative_spectral_error", &setting.spectral},
+                                   std::pair{"relative_l2.mean", &setting.l2}}) {
+    const std::vector<double> values = compared_values(place_in(error_paths(), name));
     into->undefined = count_undefined(values);
     if (into->undefined > 0) continue;
     into->mean = mean_of(values);
     into->interval = positive_mean_interval(values, groups);
   }
   setting.memory_fraction = memory_fraction(slice, counts);
+  const std::vector<double> traffic = compared_values(error_paths().size() + memory_names().size() +
+                                                      place_in(traffic_paths(), "fraction"));
+  if (count_undefined(traffic) == 0) setting.traffic_fraction = mean_of(traffic);
   return groups;
 }
 

@@ -91,6 +91,18 @@ class Units(Folder):
             self.assertIn(f"{error[name]:.4g}", re.search(rf"(?m)^{name} .*$", table).group().split())
         self.assertEqual(rows, sorted(error, key=error.get))
 
+    def test_a_method_that_reads_a_part_has_a_column_of_it(self):
+        full = [str(self.made / "tiny.h5")]
+        for reading in (True, False):
+            config = self.sweep(TWO if reading else TWO[:1], dumps=full)
+            done = kvbench("run", "--config", config, "--out", self.folder / "out", "--fresh")
+            table = done.stderr.split("relative Frobenius error", 1)[1]
+            self.assertEqual("(traffic.fraction)" in table, reading)
+            self.assertEqual(bool(re.search(r"(?m)^method .* memory +reads\b", table)), reading)
+            for name in ("quest",) * reading:
+                part = np.mean([cell["traffic"]["fraction"] for cell in self.of(self.results(), name)])
+                self.assertIn(f"{100 * part:.1f}%", re.search(rf"(?m)^{name} .*$", table).group().split())
+
     def test_compare_says_of_how_many_units(self):
         self.run_both(TWO)
         path = self.folder / "out/results.json"

@@ -14,6 +14,7 @@
 #include "cellfiles/cache_file.hpp"
 #include "conformance/points.hpp"
 #include "replay/kept_recorder.hpp"
+#include "replay/replay.hpp"
 #include "support/algorithm_named.hpp"
 #include "support/naive_metrics.hpp"
 #include "support/owned_stream.hpp"

@@ -10,9 +10,10 @@ import tempfile
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).resolve().parents[2] / "apps/site")]
 from definitions import defined_twice, types_of
 from include_rule import allowed, violations
+from pages import anchor, parts
 from sources import files, text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,6 +56,24 @@ def broken_paths(root):
 def none_of(test, found):
     if found:
         test.fail(f"{len(found)} found:\n" + "\n".join(found))
+
+
+def broken_links(root):
+    """Links between pages whose file, or whose heading in it, is missing."""
+    def prose(path):
+        return "".join(lines for fenced, lines in parts(text(root / path)) if not fenced)
+
+    found = []
+    for path in files(root):
+        if path.suffix != ".md":
+            continue
+        for target in re.findall(r"\]\((?![a-z]+:)([^()\s]+)\)", prose(path)):
+            name, _, heading = target.partition("#")
+            page = os.path.normpath(path.parent / name) if name else path
+            titles = re.findall(r"(?m)^#+ (.*)$", prose(page)) if (root / page).suffix == ".md" and heading else []
+            if not (root / page).exists() or (heading and heading not in map(anchor, titles)):
+                found.append(f"{path}: {target}")
+    return found
 
 
 class OneDefinition(unittest.TestCase):
@@ -167,6 +186,15 @@ class Files(unittest.TestCase):
         missing = sorted(folder for folder in folders
                          if not (ROOT / folder / "README.md").is_file())
         none_of(self, missing)
+
+    def test_links_between_pages_lead_to_files_and_headings(self):
+        self.assertEqual(broken_links(ROOT), [])
+
+    def test_a_planted_link_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "a.md").write_text("# One `b`, two\n[x](#one-b-two) [y](#one) [z](b.md) [w](a.md#one-b-two)\n"
+                                            "```\n[v](c.md)\n```\n")
+            self.assertEqual(broken_links(Path(folder)), ["a.md: #one", "a.md: b.md"])
 
     def test_paths_in_readmes_exist(self):
         none_of(self, broken_paths(ROOT))

@@ -19,6 +19,7 @@ namespace kvbench {
 namespace {
 
 constexpr std::size_t kMaxNotes = 8;
+constexpr const char* kInterval = "95 %";  // title of the columns of intervals
 
 struct Setting {
   const SettingMeans* means;
@@ -237,19 +238,28 @@ std::string counts_table(const ComparedSettings& compared, const std::vector<Met
          "\n" + table.text(columns);
 }
 
-std::string title(const std::vector<double>& memories, std::size_t middle, bool are_asked_for) {
+// Whether rows read much less than the cache holds: by methods that choose what each row reads.
+bool reads_less(const Method& method) {
+  if (method.shown == nullptr) return false;
+  const SettingMeans& means = *method.shown->means;
+  return means.memory_fraction && means.traffic_fraction &&
+         *means.traffic_fraction < 0.8 * *means.memory_fraction;
+}
+
+std::string title(const std::vector<double>& memories, std::size_t middle, bool are_asked_for,
+                  bool has_traffic) {
   const std::string at = percent(memories[middle]);
   return fmt::format(
       "relative Frobenius error, lowest at {} first. A column has {}. The columns on the right are "
       "for {} or the memory nearest to it: the relative spectral error, the mean relative error of "
-      "a row (relative_l2.mean), the memory that is held, and the setting",
+      "a row (relative_l2.mean), the memory that is held, {}and the setting",
       at,
       are_asked_for
           ? "each method's setting that asks for this fraction of the exact cache, or its best one "
             "within it"
           : "each method's best setting that holds at most this fraction of the exact cache, often "
             "much less; --memory compares methods at equal memory",
-      at);
+      at, has_traffic ? "the part of the exact cache that a row reads (traffic.fraction), " : "");
 }
 
 }  // namespace
@@ -291,7 +301,8 @@ std::string results_table(const ComparedSettings& compared, std::size_t columns)
     shape.push_back(
         {percent(memories[m]), Align::kRight, 8, distance == 0 ? 0 : 2 * count + 5 - distance});
     if (!has_interval_at(m)) continue;
-    shape.push_back({"95 %", Align::kRight, 8, distance == 0 ? count + 2 : count + 1 - distance});
+    shape.push_back(
+        {kInterval, Align::kRight, 8, distance == 0 ? count + 2 : count + 1 - distance});
   }
   const bool is_any_above = any_method([](const Method& method) { return method.is_above; });
   if (is_any_above) {
@@ -300,6 +311,8 @@ std::string results_table(const ComparedSettings& compared, std::size_t columns)
   shape.push_back({"spectral", Align::kRight, 8, 2 * count + 8});
   shape.push_back({"row mean", Align::kRight, 8, 2 * count + 7});
   shape.push_back({"memory", Align::kRight, 6, count + 1});
+  const bool has_traffic = any_method(reads_less);
+  if (has_traffic) shape.push_back({"reads", Align::kRight, 6, count + 4});
   const bool has_settings =
       any_method([&](const Method& method) { return !setting_text(method).empty(); });
   if (has_settings) shape.push_back({"setting", Align::kLeft, 0, count + 3});
@@ -318,14 +331,20 @@ std::string results_table(const ComparedSettings& compared, std::size_t columns)
     row.push_back(shown == nullptr || !shown->memory_fraction
                       ? "-"
                       : fmt::format("{:.1f}%", 100.0 * *shown->memory_fraction));
+    if (has_traffic) {
+      row.push_back(shown == nullptr || !shown->traffic_fraction
+                        ? "-"
+                        : fmt::format("{:.1f}%", 100.0 * *shown->traffic_fraction));
+    }
     if (has_settings) row.push_back(setting_text(method));
     table.add(std::move(row));
   }
-  std::string text = paragraph(title(memories, middle, are_asked_for), columns) + "\n";
-  text += table.text(columns);
-  const std::string notes = heads_text(compared, methods, columns) +
-                            undefined_text(compared, methods, columns) +
-                            interval_note(compared, columns);
+  std::string text = paragraph(title(memories, middle, are_asked_for, has_traffic), columns) + "\n";
+  const std::string lines = table.text(columns);
+  text += lines;
+  std::string notes =
+      heads_text(compared, methods, columns) + undefined_text(compared, methods, columns);
+  if (lines.find(kInterval) != std::string::npos) notes += interval_note(compared, columns);
   if (!notes.empty()) text += "\n" + notes;
   return text;
 }
