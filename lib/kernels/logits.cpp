@@ -18,20 +18,27 @@ void fill_tile(const Stream& stream, Index tile_first, LogitBlock& out) {
   const PackedKeys tile(stream.keys, tile_first, tile_last);
   std::vector<const double*> queries;
   std::vector<Index> query_count;
-  const auto bias = [&](Index query_index, double* x) {
-    const auto g = static_cast<int>(query_index % shape.heads_per_kv);
-    const Index row = out.rows[query_index / shape.heads_per_kv];
-    add_alibi(stream, g, row, tile_first, tile_last, x);
-  };
-  std::vector<double> scratch(kQueriesPerCall * kTileTokens);
+  // A whole tile is written in place where its queries follow one another.
+  const bool is_whole = tile.padded() == tile_last - tile_first;
+  std::vector<double> scratch;
   const auto flush = [&] {
-    tile.logits(shape, queries, 0, tile.padded(), scratch.data(), kTileTokens);
-    for (std::size_t q = 0; q < queries.size(); ++q) {
-      const double* from = scratch.data() + static_cast<Index>(q) * kTileTokens;
-      std::copy(from, from + (tile_last - tile_first),
-                out.logits.data() + query_count[q] * out.tokens + tile_first);
-      if (shape.alibi) {
-        bias(query_count[q], out.logits.data() + query_count[q] * out.tokens + tile_first);
+    double* const first = out.logits.data() + query_count.front() * out.tokens + tile_first;
+    if (is_whole && query_count.back() - query_count.front() + 1 == std::ssize(queries)) {
+      tile.logits(shape, queries, 0, tile.padded(), first, out.tokens);
+    } else {
+      scratch.resize(kQueriesPerCall * kTileTokens);
+      tile.logits(shape, queries, 0, tile.padded(), scratch.data(), kTileTokens);
+      for (std::size_t q = 0; q < queries.size(); ++q) {
+        const double* from = scratch.data() + static_cast<Index>(q) * kTileTokens;
+        std::copy(from, from + (tile_last - tile_first),
+                  out.logits.data() + query_count[q] * out.tokens + tile_first);
+      }
+    }
+    if (shape.alibi) {
+      for (const Index query_index : query_count) {
+        add_alibi(stream, static_cast<int>(query_index % shape.heads_per_kv),
+                  out.rows[query_index / shape.heads_per_kv], tile_first, tile_last,
+                  out.logits.data() + query_index * out.tokens + tile_first);
       }
     }
     queries.clear();

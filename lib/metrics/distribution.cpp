@@ -10,18 +10,18 @@ namespace kvbench {
 Distribution distribution(std::vector<double> values) {
   double sum = 0.0;
   for (const double value : values) sum += value;
-  std::sort(values.begin(), values.end());
   Distribution out;
   const auto count = static_cast<double>(values.size());
   out.mean = sum / count;
   if (!std::isfinite(out.mean)) {
+    std::sort(values.begin(), values.end());
     out.mean = 0.0;
     for (const double value : values) out.mean += value / count;
   }
-  out.median = sorted_quantile(values, 0.5);
-  out.p90 = sorted_quantile(values, 0.9);
-  out.p99 = sorted_quantile(values, 0.99);
-  out.max = values.back();
+  out.median = reordering_quantile(values, 0.5);
+  out.p90 = reordering_quantile(values, 0.9);
+  out.p99 = reordering_quantile(values, 0.99);
+  out.max = *std::max_element(values.begin(), values.end());
   return out;
 }
 

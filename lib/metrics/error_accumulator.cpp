@@ -17,12 +17,14 @@ constexpr double kOverflowed = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-ErrorAccumulator::ErrorAccumulator(const Stream& stream, const Reference& reference)
+ErrorAccumulator::ErrorAccumulator(const Stream& stream, const Reference& reference,
+                                   Metrics metrics)
     : stream_(stream), reference_(reference) {
   const std::size_t query_count = reference.exact.max_logit.size();
   for (const Metric& metric : all_metrics()) {
     if (metric.of_row != nullptr) {
-      columns_.push_back({&metric, std::vector<double>(query_count, kUndefined)});
+      columns_.push_back({&metric, std::vector<double>(query_count, kUndefined),
+                          metrics == Metrics::kAll || metric.is_of_answer()});
     }
   }
   difference_.assign(query_count * static_cast<std::size_t>(stream.shape.dv), 0.0);
@@ -80,6 +82,7 @@ void ErrorAccumulator::add(Index r, int g, const Answer& answer) {
                     ", query head " + std::to_string(g) + " of the group");
   }
   for (Column& column : columns_) {
+    if (!column.is_computed) continue;
     if (column.metric->has_meaning != nullptr && !column.metric->has_meaning(answer)) {
       column.has_meaning = false;
       continue;

@@ -12,8 +12,13 @@ namespace kvbench {
 
 class ErrorAccumulator {
  public:
-  // Both must live as long.
-  ErrorAccumulator(const Stream& stream, const Reference& reference);
+  enum class Metrics {
+    kAll,
+    kOfAnswer,  // errors that an answer has by itself; the others are null
+  };
+  // Stream and reference must live as long.
+  ErrorAccumulator(const Stream& stream, const Reference& reference,
+                   Metrics metrics = Metrics::kAll);
 
   // `r`: index into reference.exact.rows, `g`: query head of the group; each pair once. Throws
   // CellError if the answer is not finite, with row and query head.
@@ -36,7 +41,8 @@ class ErrorAccumulator {
   struct Column {
     const Metric* metric;
     std::vector<double> values;  // [R * G], NaN: undefined, infinite: overflowed
-    bool has_meaning = true;
+    bool has_meaning;
+    bool is_computed = has_meaning;
 
     Index overflows() const;  // rows x query heads
   };

@@ -88,6 +88,8 @@ struct Metric {
   bool less_is_better = true;
 
   std::string section() const { return path.substr(0, path.find('.')); }
+  // Whether an answer has it by itself, without a sketch.
+  bool is_of_answer() const { return section() == "errors" && !of_sketch; }
   std::string name() const { return path.substr(path.find('.') + 1); }
 };
 

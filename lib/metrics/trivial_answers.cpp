@@ -39,7 +39,7 @@ class VisibleSum {
 // Scores `answer_at(row)`, the same for all query heads.
 ErrorAccumulator scored(const Stream& stream, const Reference& reference,
                         const std::function<void(Index, std::vector<double>&)>& answer_at) {
-  ErrorAccumulator errors(stream, reference);
+  ErrorAccumulator errors(stream, reference, ErrorAccumulator::Metrics::kOfAnswer);
   Answer answer;
   answer.answer.assign(stream.shape.dv, 0.0);
   answer.numerator = answer.answer;
@@ -79,8 +79,7 @@ const std::vector<std::size_t>& answer_numbers() {
   static const std::vector<std::size_t> numbers = [] {
     std::vector<std::size_t> all;
     for (std::size_t i = 0; i < metric_numbers().size(); ++i) {
-      const Metric& metric = *metric_numbers()[i].metric;
-      if (metric.section() == "errors" && !metric.of_sketch) all.push_back(i);
+      if (metric_numbers()[i].metric->is_of_answer()) all.push_back(i);
     }
     return all;
   }();

@@ -23,6 +23,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kSyncAfter{800};
 
+constexpr const char* kRemedy = "choose another --out, or pass --fresh to replace it";
+
 constexpr const char* kOtherSweep =
     "choose another --out, discard them by --fresh, or keep both in this folder by --add";
 
@@ -147,7 +149,9 @@ Journal::Journal(const std::string& folder, const Plan& plan, Json run, const Op
     throw IoError(write_error(folder, "create the output folder", problem.value()));
   }
   lock_ = lock_run_folder(folder, options.no_lock);
-  open_or_create(folder, plan, options);
+  Json header = header_of(plan, options);
+  finished_run_.emplace(folder, header, plan.keep_rows);
+  open_or_create(folder, plan, options, std::move(header));
   syncer_ = std::thread([this] { sync_late(); });
 }
 
@@ -166,28 +170,18 @@ Journal::~Journal() {
   }
 }
 
-void Journal::begin_anew(const Plan& plan, const Options& options) {
-  Json header = header_of(plan, options);
+void Journal::begin_anew(Json header) {
   header["provenance"] = Json::array({run_});
   create(header, 0, 0);
   provenance_ = {run_};
   run_is_recorded_ = true;
 }
 
-void Journal::open_or_create(const std::string& folder, const Plan& plan, const Options& options) {
-  const char* remedy = "choose another --out, or pass --fresh to replace it";
-  const bool may_replace = options.fresh || options.add;
-  if (!options.fresh) refuse_device(path_, remedy);
-  if (options.fresh || !file_exists(path_)) {
-    if (!may_replace) refuse_other_results(folder + "/results.json", plan, kOtherSweep);
-    begin_anew(plan, options);
-    return;
-  }
-  log_.emplace(path_, AppendLog::Access::kWrite);
-
+// Finds the last record of each cell. `finished_elsewhere`: hashes of the ids of cells that are ok
+// and not of the plan.
+JournalScan Journal::scan(const Plan& plan, KeyIndex& finished_elsewhere) {
   const PlanIndex index(plan);
-  KeyIndex finished_elsewhere;  // hashes of ids
-  JournalScan scan = scan_journal(*log_, path_, remedy, [&](Json&& record, JournalLine line) {
+  return scan_journal(*log_, path_, kRemedy, [&](Json&& record, JournalLine line) {
     const auto& id = record["id"].get_ref<const std::string&>();
     const auto place = index.find(id);
     if (!place) {
@@ -205,10 +199,25 @@ void Journal::open_or_create(const std::string& folder, const Plan& plan, const 
     }
     (is_cell ? cells_ : layers_)[i] = {line, state_of(record)};
   });
+}
+
+void Journal::open_or_create(const std::string& folder, const Plan& plan, const Options& options,
+                             Json header) {
+  const bool may_replace = options.fresh || options.add;
+  if (!options.fresh) refuse_device(path_, kRemedy);
+  if (options.fresh || !file_exists(path_)) {
+    if (!may_replace) refuse_other_results(folder + "/results.json", plan, kOtherSweep);
+    begin_anew(std::move(header));
+    return;
+  }
+  log_.emplace(path_, AppendLog::Access::kWrite);
+  if (take_finished(plan)) return;
+  KeyIndex finished_elsewhere;  // hashes of ids
+  JournalScan scan = this->scan(plan, finished_elsewhere);
   if (!scan.has_header) {
     log_.reset();
     if (!may_replace) refuse_other_results(folder + "/results.json", plan, kOtherSweep);
-    begin_anew(plan, options);
+    begin_anew(std::move(header));
     return;
   }
   refuse_changed_dumps(scan.header, plan, path_);
@@ -225,7 +234,6 @@ void Journal::open_or_create(const std::string& folder, const Plan& plan, const 
   provenance_ = std::move(scan.provenance);
   damaged_ += scan.damaged;
   reused_cells_ = cells_.size() - count(CellState::kMissing);
-  Json header = header_of(plan, options);
   if (Json earlier = earlier_dumps(scan.header, plan); !earlier.empty()) {
     header["earlier_dumps"] = std::move(earlier);
   }
@@ -273,7 +281,38 @@ void Journal::append_layer(std::size_t layer, const Json& record) {
   layers_[layer] = append_line(record);
 }
 
+// Takes the states of a finished run; false if there is none.
+bool Journal::take_finished(const Plan& plan) {
+  auto found = finished_run_->find();
+  if (!found || found->cells.size() != cells_.size() || found->layers.size() != layers_.size()) {
+    return false;
+  }
+  for (std::size_t c = 0; c < cells_.size(); ++c) cells_[c].state = found->cells[c];
+  for (std::size_t l = 0; l < layers_.size(); ++l) layers_[l].state = found->layers[l];
+  reused_cells_ = cells_.size() - count(CellState::kMissing);
+  read_lines_ = [this, &plan] {
+    KeyIndex ignored;
+    provenance_ = scan(plan, ignored).provenance;
+  };
+  finished_ = std::move(found->compared);
+  return true;
+}
+
+void Journal::note_finished(const ComparedSettings& compared) const {
+  if (foreign_cells() > 0 || damaged_ > 0) return;
+  FinishedRecords records{.cells = {}, .layers = {}, .compared = compared};
+  for (const Cell& cell : cells_) records.cells.push_back(cell.state);
+  for (const Cell& layer : layers_) records.layers.push_back(layer.state);
+  finished_run_->note(records);
+}
+
+void Journal::require_lines() const {
+  if (read_lines_) std::exchange(read_lines_, nullptr)();
+}
+
 Journal::Cell Journal::append_line(const Json& record) {
+  require_lines();
+  finished_.reset();
   {
     const std::lock_guard<std::mutex> hold(mutex_);
     if (!sync_error_.empty()) throw IoError(sync_error_);
@@ -298,10 +337,12 @@ Journal::Cell Journal::append_line(const Json& record) {
 }
 
 StoredRecord Journal::stored(std::size_t cell) const {
+  require_lines();
   return read_record(*log_, cells_[cell].line);
 }
 
 StoredRecord Journal::stored_layer(std::size_t layer) const {
+  require_lines();
   return read_record(*log_, layers_[layer].line);
 }
 

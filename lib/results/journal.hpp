@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,6 +14,7 @@
 
 #include "json/json.hpp"
 #include "results/cell_records.hpp"
+#include "results/finished_run.hpp"
 #include "results/journal_scan.hpp"
 #include "sweep/plan.hpp"
 #include "system/append_log.hpp"
@@ -43,6 +45,7 @@ class Journal : public CellRecords {
   // set: the caller then sees to it that no other run is), its journal is not one, a dump that
   // it speaks of has changed, or its journal or results.json have finished cells of another sweep;
   // nothing is changed then. A line that is not a record of the cell whose id it has is damaged.
+  // `plan` outlives the object: the lines of a finished run are read when one is first asked for.
   Journal(const std::string& folder, const Plan& plan, Json run, const Options& options);
   ~Journal() override;
   Journal(const Journal&) = delete;
@@ -81,15 +84,26 @@ class Journal : public CellRecords {
   bool plan_changed() const { return plan_changed_; }
   std::int64_t damaged_lines() const { return damaged_; }
 
+  // The means of the results, if the folder has a finished run of the plan with all of its files
+  // as they were written, and nothing was appended since.
+  const std::optional<ComparedSettings>& finished() const { return finished_; }
+  // Notes that results.json is written with these means; not where the journal has other cells, or
+  // damaged lines, of which every run tells.
+  void note_finished(const ComparedSettings& compared) const;
+
  private:
   struct Cell {
     JournalLine line;
     CellState state = CellState::kMissing;
   };
 
-  void open_or_create(const std::string& folder, const Plan& plan, const Options& options);
-  void begin_anew(const Plan& plan, const Options& options);
+  void open_or_create(const std::string& folder, const Plan& plan, const Options& options,
+                      Json header);
+  void begin_anew(Json header);
   void create(const Json& header, std::int64_t copy_from, std::int64_t copy_to);
+  bool take_finished(const Plan& plan);
+  JournalScan scan(const Plan& plan, KeyIndex& finished_elsewhere);
+  void require_lines() const;
   Cell append_line(const Json& record);
   void sync_files() const;
   void sync_late();
@@ -103,6 +117,9 @@ class Journal : public CellRecords {
   std::vector<Json> provenance_;
   Json run_;
   bool is_anonymous_;
+  std::optional<FinishedRun> finished_run_;
+  std::optional<ComparedSettings> finished_;
+  mutable std::function<void()> read_lines_;  // reading of cells; null once done
   bool run_is_recorded_ = false;
   std::size_t reused_cells_ = 0;
   KeyIndex foreign_;  // hashes of ids

@@ -221,18 +221,22 @@ void write_layers(AtomicFile& file, const Plan& plan, const CellRecords& records
 
 }  // namespace
 
+ResultsOutcome count_results(const CellRecords& records) {
+  return {.ok = records.count(CellState::kOk),
+          .failed = records.count(CellState::kFailed),
+          .skipped = records.count(CellState::kSkipped),
+          .missing = records.count(CellState::kMissing),
+          .layers = {.ok = records.count_layers(CellState::kOk),
+                     .failed = records.count_layers(CellState::kFailed),
+                     .skipped = records.count_layers(CellState::kSkipped),
+                     .missing = records.count_layers(CellState::kMissing)},
+          .settings = {}};
+}
+
 ResultsOutcome write_results(const std::string& path, const Plan& plan, const CellRecords& records,
                              const std::vector<std::optional<GroupTiming>>& timing,
                              const std::vector<std::string>& also_timed_by) {
-  ResultsOutcome outcome{.ok = records.count(CellState::kOk),
-                         .failed = records.count(CellState::kFailed),
-                         .skipped = records.count(CellState::kSkipped),
-                         .missing = records.count(CellState::kMissing),
-                         .layers = {.ok = records.count_layers(CellState::kOk),
-                                    .failed = records.count_layers(CellState::kFailed),
-                                    .skipped = records.count_layers(CellState::kSkipped),
-                                    .missing = records.count_layers(CellState::kMissing)},
-                         .settings = {}};
+  ResultsOutcome outcome = count_results(records);
   const Json groups = groups_json(path, plan, timing, also_timed_by);
   AtomicFile file(path);
   const auto member = [&](const char* key, const Json& value, const char* before = ",\n") {

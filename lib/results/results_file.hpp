@@ -41,6 +41,9 @@ struct ResultsOutcome {
   bool complete() const { return missing == 0 && layers.missing == 0; }
 };
 
+// The counts alone.
+ResultsOutcome count_results(const CellRecords& records);
+
 // Writes `path` from what `records` hold of `plan`, one record and few entries of the summary in
 // memory at a time (estimate_results_bytes() of lib/run says what it takes). `timing` per group of
 // the plan; if a group has none it is the sum of those of the results files

@@ -34,10 +34,12 @@ void write_sweep(const Plan& plan, const std::string& folder) {
 // A run that starts over leaves none of them next to its new journal.
 void remove_earlier_results(const std::string& folder) {
   KeptStore(folder + "/caches", KeptStore::Use::kRead).remove();
-  for (const char* name : {"/results.json", "/results.rows.h5", "/results.rows.h5.journal"}) {
+  for (const char* name :
+       {"results.json", "results.rows.h5", "results.rows.h5.journal", kFinishedFile}) {
+    const std::string path = folder + "/" + name;
     std::error_code error;
-    std::filesystem::remove(folder + name, error);
-    if (error) throw IoError(write_error(folder + name, "remove", error.value()));
+    std::filesystem::remove(path, error);
+    if (error) throw IoError(write_error(path, "remove", error.value()));
   }
 }
 
@@ -54,7 +56,8 @@ void refuse_to_remove_caches(const Plan& plan, const std::string& folder) {
 
 // Killed runs leave such files; the lock keeps other runs from writing them now.
 void remove_unfinished_files(const std::string& folder) {
-  for (const char* name : {"journal.jsonl", "sweep.json", "results.json", "results.rows.h5"}) {
+  for (const char* name :
+       {"journal.jsonl", "sweep.json", "results.json", "results.rows.h5", kFinishedFile}) {
     remove_unfinished(folder + "/" + name);
   }
 }
@@ -94,13 +97,14 @@ RunFolder::RunFolder(const RunRequest& request, const Plan& plan, const Shard& s
                                                  .anonymous = request.anonymous,
                                                  .no_lock = request.no_lock});
   remove_unfinished_files(path_);
-  const std::string kept = request.add ? keep_other_results(results(), plan) : "";
+  const std::string kept =
+      request.add && !journal_->finished() ? keep_other_results(results(), plan) : "";
   if (request.fresh) {
     refuse_to_remove_caches(plan, path_);
     remove_earlier_results(path_);
   }
   if (!request.source.has_file()) write_sweep(plan, path_);
-  if (plan.keep_rows) {
+  if (plan.keep_rows && !journal_->finished()) {
     const std::string path = path_ + "/results.rows.h5";
     rows_ = std::make_unique<RowsFile>(path, row_columns());
     if (rows_->was_damaged()) {
@@ -133,7 +137,15 @@ ResultsOutcome RunFolder::finish(const Plan& plan,
   }
   rows_.reset();  // it knows every cell
   if (caches_) caches_->finish(cache_files(plan), complete);
-  return write_results(results(), plan, *journal_, timing);
+  ResultsOutcome outcome;
+  if (const auto& means = journal_->finished()) {
+    outcome = count_results(*journal_);
+    outcome.settings = *means;
+  } else {
+    outcome = write_results(results(), plan, *journal_, timing);
+    if (complete) journal_->note_finished(outcome.settings);
+  }
+  return outcome;
 }
 
 }  // namespace kvbench

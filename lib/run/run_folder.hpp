@@ -26,11 +26,11 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string results() const { return path_ + "/results.json"; }
   Journal& journal() { return *journal_; }
-  RowsFile* rows() { return rows_.get(); }       // null: the sweep keeps none
+  RowsFile* rows() { return rows_.get(); }       // null: none are kept, or none lack
   KeptStore* caches() { return caches_.get(); }  // null: the sweep keeps none
 
-  // Writes results.rows.h5, the cache files and results.json from what was computed. `complete`:
-  // nothing of the selection is missing. Throws IoError.
+  // Writes results.rows.h5, the cache files and results.json from what was computed; not what a
+  // finished run has left already. `complete`: nothing of the selection is missing. Throws IoError.
   ResultsOutcome finish(const Plan& plan, const std::vector<std::optional<GroupTiming>>& timing,
                         bool complete);
 

@@ -323,6 +323,80 @@ class Resume(Folder):
         self.assertEqual(done.returncode, DONE, done.stderr)
         self.assertIn("14 cells already done", done.stderr)
 
+    def test_a_finished_run_is_read_again_only_if_a_file_has_changed(self):
+        config = self.sweep(output={"rows": True, "caches": True})
+        out = self.folder / "out"
+        first = kvbench("run", "--config", config, "--out", out)
+        self.assertEqual(first.returncode, DONE, first.stderr)
+        table = first.stderr[first.stderr.index("\n\n"):]
+        expected = deterministic(self.results())
+        results, rows, journal = (out / name for name in
+                                  ("results.json", "results.rows.h5", "journal.jsonl"))
+        values = rows.read_bytes()
+
+        def again(*options, already=28):
+            """Whether results.json was written anew; all that is written and printed is as it was."""
+            held = self.folder / "held"  # a second name, so that its inode is not used again
+            held.unlink(missing_ok=True)
+            if results.exists():
+                held.hardlink_to(results)
+            done = kvbench("run", "--config", config, "--out", out, *options)
+            self.assertEqual(done.returncode, DONE, done.stderr)
+            self.assertIn(f"{already} cells already done\n", done.stderr)
+            self.assertTrue(done.stderr.endswith(table), done.stderr)
+            self.assertTrue(deterministic(self.results()) == expected)
+            self.assertTrue(rows.read_bytes() == values)
+            return not held.exists() or not held.samefile(results)
+
+        self.assertFalse(again())
+        self.assertFalse(again("--add"))
+        damages = {
+            results: lambda text: text.replace(b'"errors"', b'"Errors"', 1),
+            rows: lambda text: text[:-8] + b"damaged!",
+            out / "finished.jsonl": lambda text: text.replace(b'"mean":', b'"mean":1', 1),
+            journal: lambda text: text.replace(b"relative_l2", b"Relative_l2", 1),
+        }
+        for path, damage in damages.items():
+            with self.subTest(path.name):
+                whole = path.read_bytes()
+                path.write_bytes(damage(whole))
+                self.assertNotEqual(path.read_bytes(), whole)
+                self.assertTrue(again())
+                (out / "results.rows.h5.damaged").unlink(missing_ok=True)
+                self.assertFalse(again())
+                if path != journal:
+                    path.unlink()
+                    self.assertTrue(again())
+                    self.assertFalse(again())
+        lines = journal.read_bytes().splitlines(keepends=True)
+        lost = json.loads(lines[-1])["id"].encode()
+        for now, already in ((lines + lines[-1:], 28), (lines + [lines[-1][:40]], 28),
+                             ([line for line in lines if lost not in line], 27)):
+            with self.subTest(journal=len(now), already=already):
+                journal.write_bytes(b"".join(now))
+                self.assertTrue(again(already=already))
+                self.assertFalse(again())
+        # A cache that is gone is computed again, and the others are read from the journal.
+        cache = next((out / "caches").glob("*.h5"))
+        content = cache.read_bytes()
+        cache.unlink()
+        self.assertTrue(again())
+        self.assertEqual(cache.read_bytes(), content)
+        self.assertFalse(again())
+        # Paths in results.json depend on the working folder.
+        elsewhere = kvbench("run", "--config", config, "--out", out, cwd=self.folder)
+        self.assertEqual(elsewhere.returncode, DONE, elsewhere.stderr)
+        self.assertEqual(self.results()["dumps"][0]["path"], "../tiny.h5")
+        self.assertTrue(again())
+
+    def test_a_number_of_a_finished_run_is_printed(self):
+        config = self.sweep([{"algorithm": "window", "params": {"budget": 8}}])
+        words = ("run", "--config", config, "--out", self.folder / "out", "--print",
+                 "errors.relative_frobenius_error")
+        first, second = kvbench(*words), kvbench(*words)
+        self.assertEqual(second.returncode, DONE, second.stderr)
+        self.assertEqual(second.stdout, first.stdout)
+
     def test_a_damaged_file_of_rows_is_told_of_and_its_cells_are_computed_again(self):
         self.run_sweep(output={"rows": True})
         rows = self.folder / "out/results.rows.h5"
@@ -363,7 +437,8 @@ class Resume(Folder):
         self.assertEqual(done.returncode, DONE, done.stderr)
         self.assertEqual(rows.read_bytes(), (self.folder / "whole/results.rows.h5").read_bytes())
         self.assertEqual({path.name for path in rows.parent.iterdir()},
-                         {"journal.jsonl", "journal.lock", "results.json", "results.rows.h5"})
+                         {"finished.jsonl", "journal.jsonl", "journal.lock", "results.json",
+                          "results.rows.h5"})
         # Rows that are gone altogether are computed again.
         (self.folder / "out/results.rows.h5").unlink()
         done = kvbench("run", "--config", config, "--out", self.folder / "out")

@@ -47,7 +47,7 @@ class Run(Folder):
         self.assertEqual(sorted(line["id"] for line in lines),
                          sorted(cell["id"] for cell in results["cells"]))
         left = {path.name for path in (self.folder / "out").iterdir()}
-        self.assertEqual(left, {"journal.jsonl", "journal.lock", "results.json"})
+        self.assertEqual(left, {"finished.jsonl", "journal.jsonl", "journal.lock", "results.json"})
 
     def test_the_default_folder_is_results_and_the_sweeps_name(self):
         config = self.sweep(name="by-name")

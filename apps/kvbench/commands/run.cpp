@@ -38,10 +38,11 @@ struct RunOptions {
 };
 
 constexpr const char* kRunFooter =
-    R"(DIR gets results.json, journal.jsonl (a line per finished cell), results.rows.h5 if the sweep asks
-for rows, and sweep.json if the sweep is given by options. DIR belongs to one sweep, which may grow: a
-run that lacks finished cells of DIR is refused without --fresh or --add; --add keeps an earlier
-results.json as results-HASH.json. The same command resumes a run that was interrupted or killed.
+    R"(DIR gets results.json, journal.jsonl (a line per finished cell), finished.jsonl (for a run that
+finds nothing to do), results.rows.h5 if the sweep asks for rows, and sweep.json if the sweep is given
+by options. DIR belongs to one sweep, which may grow: a run that lacks finished cells of DIR is refused
+without --fresh or --add; --add keeps an earlier results.json as results-HASH.json. The same command
+resumes a run that was interrupted or killed.
 Ctrl-C and SIGTERM lose only the cells in progress; a second Ctrl-C kills at once. With --shard i/n
 each part needs a DIR of its own; `kvbench merge` joins them. DIR is locked while a run writes to it.
 Exit codes: 0 done, 2 bad input, 3 failed cells, 5 interrupted or shards missing.
