@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cellfiles/cache_file.hpp"
+#include "cellfiles/calibration_file.hpp"
 #include "system/error.hpp"
 
 namespace kvbench {
@@ -94,10 +95,15 @@ OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options) {
     });
   }
   std::vector<std::shared_ptr<const KeptCache>> caches;
-  for (const std::string& path : config.cache_paths()) {
+  for (const std::string& path : config.paths_of<KeptCache>()) {
     errors.gather([&] { caches.push_back(open_cache(path, options)); });
   }
-  config.set_caches(caches);
+  std::vector<std::shared_ptr<const Calibration>> calibrations;
+  for (const std::string& path : config.paths_of<Calibration>()) {
+    errors.gather([&] { calibrations.push_back(open_calibration(path, options)); });
+  }
+  config.set_files(caches);
+  config.set_files(calibrations);
   if (errors.none()) {
     for (const auto& cache : caches) {
       if (auto note = unused_heads(*cache, out.planned)) out.notes.push_back(std::move(*note));

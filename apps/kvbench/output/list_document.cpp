@@ -50,6 +50,8 @@ const char* kind_name(Parameter::Kind kind) {
       return "flag";
     case Parameter::Kind::kFile:
       return "file";
+    case Parameter::Kind::kCalibration:
+      return "calibration";
     case Parameter::Kind::kText:
       return "text";
   }
