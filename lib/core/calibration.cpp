@@ -67,7 +67,9 @@ std::optional<std::string> misfit(const Calibration& calibration, const std::str
   }
   const CalibratedLayer* found = calibration.find(layer);
   if (found == nullptr) return std::nullopt;
-  if (found->kv_heads != kv_heads) return of_other("KV heads", found->kv_heads, kv_heads);
+  const bool is_part = model.empty() && kv_heads <= found->kv_heads;
+  if (!is_part && found->kv_heads != kv_heads)
+    return of_other("KV heads", found->kv_heads, kv_heads);
   if (found->heads_per_kv != shape.heads_per_kv) {
     return of_other("query heads of a KV head", found->heads_per_kv, shape.heads_per_kv);
   }

@@ -11,12 +11,12 @@
 
 #include "cellfiles/calibration_file.hpp"
 #include "json/document.hpp"
-#include "json/file_kind.hpp"
 #include "results/provenance.hpp"
 #include "run/open_dumps.hpp"
 #include "sweep/named_files.hpp"
 #include "sweep/parameter_columns.hpp"
 #include "system/error.hpp"
+#include "system/file.hpp"
 #include "system/spelling.hpp"
 #include "system/stop.hpp"
 
@@ -43,6 +43,18 @@ const AlgorithmDescription& method_of(const CalibrateRequest& request,
   throw InputError(fmt::format(
       "--method: {} is not a method that is calibrated{}", request.method,
       near.empty() ? fmt::format("; expected one of {}", fmt::join(known, ", ")) : near));
+}
+
+// Throws InputError where there is another file than a calibration, a dump for one.
+void refuse_other_file(const std::string& path) {
+  std::error_code ignored;
+  if (!file_exists(path) || std::filesystem::file_size(path, ignored) == 0) return;
+  try {
+    open_calibration(path);
+  } catch (const InputError&) {
+    throw InputError(
+        fmt::format("--out: {} is there and is not a calibration file; name another", path));
+  }
 }
 
 // The parameters that matter, each with one value.
@@ -89,6 +101,7 @@ std::vector<Text> texts_of(const CalibrateRequest& request, const OpenDumps& dum
                            fmt::join(found, ", ")));
   }
   errors.throw_if_any();
+  if (texts.empty()) throw InputError("--dump: names no text; give one or more dumps");
   return texts;
 }
 
@@ -186,7 +199,7 @@ std::shared_ptr<const Calibration> calibrate(const CalibrateRequest& request,
                                              const std::vector<AlgorithmDescription>& algorithms) {
   const AlgorithmDescription& method = method_of(request, algorithms);
   const Params params = params_of(request, method);
-  refuse_to_replace(request.out, WrittenKind::kHdf5);
+  refuse_other_file(request.out);
   SweepConfig config;
   config.dumps = request.dumps;
   const OpenDumps dumps = open_dumps(config);

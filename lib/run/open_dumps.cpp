@@ -80,6 +80,14 @@ std::optional<std::string> unused_heads(const KeptCache& cache,
       cache.path, count, cache.heads.size(), first->sequence, first->layer, first->kv_head);
 }
 
+void open_calibrations(SweepConfig& config, const DumpOptions& options, ErrorList& errors) {
+  std::vector<std::shared_ptr<const Calibration>> calibrations;
+  for (const std::string& path : config.paths_of<Calibration>()) {
+    errors.gather([&] { calibrations.push_back(open_calibration(path, options)); });
+  }
+  config.set_files(calibrations);
+}
+
 }  // namespace
 
 OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options) {
@@ -98,12 +106,8 @@ OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options) {
   for (const std::string& path : config.paths_of<KeptCache>()) {
     errors.gather([&] { caches.push_back(open_cache(path, options)); });
   }
-  std::vector<std::shared_ptr<const Calibration>> calibrations;
-  for (const std::string& path : config.paths_of<Calibration>()) {
-    errors.gather([&] { calibrations.push_back(open_calibration(path, options)); });
-  }
   config.set_files(caches);
-  config.set_files(calibrations);
+  open_calibrations(config, options, errors);
   if (errors.none()) {
     for (const auto& cache : caches) {
       if (auto note = unused_heads(*cache, out.planned)) out.notes.push_back(std::move(*note));
@@ -116,8 +120,11 @@ OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options) {
   throw InputError(all.messages());
 }
 
-OpenDumps described(Dump dump) {
+OpenDumps described(Dump dump, SweepConfig& config) {
   OpenDumps out;
+  ErrorList errors;
+  open_calibrations(config, {}, errors);
+  errors.throw_if_any();
   out.planned.push_back(describe(dump));
   out.notes = dump.notes();
   out.dumps.push_back(std::move(dump));

@@ -21,8 +21,8 @@ struct OpenDumps {
 // that no dump has: whole files are skipped with a reason, such heads alone would not be noticed.
 // Throws one InputError with the errors of all of them, after those that `config` carries.
 OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options = {});
-// The same of a dump that is open, for a sweep that names no files.
-OpenDumps described(Dump dump);
+// The same of a dump that is open, for a sweep that names no cache files.
+OpenDumps described(Dump dump, SweepConfig& config);
 
 // Throws InputError unless the rows of a cache file are of heads that the dump at `path` has, and
 // fit their streams; all errors at once.

@@ -6,7 +6,7 @@ import unittest
 import h5py
 import numpy as np
 
-from program import DONE, Folder, deterministic, kvbench
+from program import DONE, FAILED_CELLS, Folder, deterministic, kvbench
 
 P = 64
 MEMBERS = {"replay": {"prompt_tokens": P}, "seeds": [0]}
@@ -151,10 +151,20 @@ class Calibrate(Folder):
         given, _ = self.cells(out="given", dump=self.short, calibration="m.cal.h5")
         self.assertEqual({cell["status"] for cell in given.values()}, {"ok"})
 
+    def test_a_file_without_the_arrays_of_its_method_fails_its_cells(self):
+        for name, values, words in (("filter", None, "filter: is missing"), ("filter", np.zeros(3), "expected [8]")):
+            with h5py.File(self.calibrate(self.train), "r+") as file:
+                del file[f"layers/0/heads/1/{name}"]
+                if values is not None:
+                    file[f"layers/0/heads/1/{name}"] = values
+            given, _ = self.cells(options=["--fresh"], calibration="m.cal.h5", expect=FAILED_CELLS)
+            self.assertEqual([head for head, cell in given.items() if cell["status"] == "failed"], [(0, 1)])
+            self.assertIn(words, given[0, 1]["reason"])
+
     def test_cells_of_a_changed_file_are_computed_again(self):
         self.calibrate(self.train)
         first, before = self.cells(calibration="m.cal.h5")
-        again, after = self.cells(calibration="m.cal.h5")
+        _, after = self.cells(calibration="m.cal.h5")
         self.assertEqual(deterministic(after), deterministic(before))
         self.calibrate(self.train, options=("--sequences", "1"))
         resumed = kvbench("run", "--config", self.folder / "out.json", "--out", self.folder / "out")
@@ -190,6 +200,10 @@ class Calibrate(Folder):
         refused("--method", "qfilters", "--dump", self.short, words=["short.h5: sequence 0", "layer 0", "only rows from 56"])
         refused("--method", "qfilters", "--dump", self.train, self.wide, words=["wide.h5", "d = 8, but it is 16"])
         refused("--method", "qfilters", "--dump", self.train, self.train, words=["is named twice"])
+        before = self.other.read_bytes()
+        done = kvbench("calibrate", "--method", "qfilters", "--dump", self.other, "--out", self.other)
+        self.assert_refused(done, "--out", "other.h5 is there and is not a calibration file")
+        self.assertEqual(self.other.read_bytes(), before)
         refused("--method", "qfilters", "--dump", self.train, "--sequences", "5", words=["--sequences: no dump has sequence 5"])
         refused("--method", "qfilters", "--dump", self.train, "--layers", "7", words=["has no layer 7"])
         refused("--method", "loki", "--dump", self.train, "--params", '{"basis": ["pca", "channels"]}',

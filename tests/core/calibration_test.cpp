@@ -72,6 +72,11 @@ TEST_CASE("calibration: what does not fit is named") {
   CHECK(why("m", 4, 100).empty());  // not calibrated
   CHECK(why("n", 3, 1).find("model m, and the dump is of n") != std::string::npos);
   CHECK(why("m", 3, 2).find("KV heads = 1, but it is 2") != std::string::npos);
+  CHECK(why("", 3, 2).find("KV heads = 1, but it is 2") != std::string::npos);
+  calibration.layers[0].kv_heads = 4;
+  CHECK(why("", 3, 1).empty());
+  CHECK(why("m", 3, 1).find("KV heads = 4, but it is 1") != std::string::npos);
+  calibration.layers[0].kv_heads = 1;
   shape.heads_per_kv = 4;
   CHECK(why("m", 3, 1).find("query heads of a KV head = 1, but it is 4") != std::string::npos);
   shape.heads_per_kv = 1;

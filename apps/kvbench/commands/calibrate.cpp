@@ -20,15 +20,15 @@ another model, of other sizes of heads or of another rotation is refused.
 
 Examples:
   kvbench calibrate --method qfilters --dump data/smollm2-constitution.h5 --out filters.cal.h5
-  kvbench calibrate --method loki --params '{"basis": "pca_pre"}' --dump data/smollm2-constitution.h5 \
-    --layers 0,1 --out loki.cal.h5)";
+  kvbench calibrate --method loki --params '{"centre": false}' --dump data/focused.h5 --out loki.cal.h5)";
 
 int run(const CalibrateRequest& request) {
   const auto made = calibrate(request);
   Index tokens = 0;
   for (const CalibratedText& text : made->texts) tokens += text.tokens;
-  log_text("{}: {} calibrated on {} texts of {} tokens, {} layers, fingerprint {}\n", request.out,
-           made->method, made->texts.size(), tokens, made->layers.size(), made->fingerprint);
+  log_text("{}: {} calibrated on {} text{} of {} tokens, {} layer{}, fingerprint {}\n", request.out,
+           made->method, made->texts.size(), made->texts.size() == 1 ? "" : "s", tokens,
+           made->layers.size(), made->layers.size() == 1 ? "" : "s", made->fingerprint);
   return kExitDone;
 }
 

@@ -17,7 +17,7 @@ using OptionalCalibration = std::optional<CalibrationParameter>;
 template <class P>
 Field<P> calibration_field(OptionalCalibration P::*member) {
   return field("calibration", member,
-               "file of kvbench calibrate, whose texts replace the prompt that calibrates itself")
+               "file of kvbench calibrate, with numbers from other texts; prompt: its own ones")
       .or_word("prompt")
       .later();
 }

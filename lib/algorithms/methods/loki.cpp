@@ -9,12 +9,11 @@
 //   position, applied to rotated queries and keys all the same, as the release does
 //   basis channels: those of largest mean |q_c k_c| over the prompt's tokens, summed over the query
 //   heads; label_bits 4 stores a token's channels as 4-bit numbers between their least and largest
-// Departures: both releases calibrate on other texts; here the prompt calibrates itself, which
-// flatters, unless a calibration file is named (arrays `values` and `vectors`, or `channels`). A
-// random basis is not offered. The mean is not subtracted
-// from keys when they are scored, as in Loki's release. No token is privileged unless `recent` says
-// so. `share` group adds the scores of the query heads of a KV head, which then read the same
-// tokens. Ties: lower channel, earlier token.
+// Departures: both releases calibrate on other texts; here the prompt calibrates itself, unless a
+// calibration file is named (arrays `values` and `vectors`, or `channels`). A random basis is not
+// offered. The mean is not subtracted from keys when they are scored, as in Loki's release. No
+// token is privileged unless `recent` says so. `share` group adds the scores of the query heads of
+// a KV head, which then read the same tokens. Ties: lower channel, earlier token.
 #include <algorithm>
 #include <cmath>
 #include <limits>
