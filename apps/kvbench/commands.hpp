@@ -25,6 +25,7 @@ Command add_merge(CLI::App& app);
   COMMAND(inspect)                \
   COMMAND(validate)               \
   COMMAND(synth)                  \
+  COMMAND(calibrate)              \
   COMMAND(list)                   \
   COMMAND(export)                 \
   COMMAND(check)                  \

@@ -23,6 +23,7 @@
 #include "output/run_log.hpp"
 #include "python/interruptible.hpp"
 #include "python/method.hpp"
+#include "run/calibrate.hpp"
 #include "run/execute.hpp"
 #include "run/layer_journals.hpp"
 #include "run/merge_folders.hpp"
@@ -131,6 +132,23 @@ std::string merge(const std::vector<std::string>& folders, const std::string& ou
   return outcome.counts.failed + outcome.counts.layers.failed > 0 ? "failed_cells" : "done";
 }
 
+// Writes a calibration file; its fingerprint.
+std::string calibrate_method(const std::string& method, const std::string& params,
+                             const std::vector<std::string>& dumps, const std::string& out,
+                             const std::vector<std::string>& sequences,
+                             const std::vector<int>& layers, Index tokens) {
+  std::string fingerprint;
+  std::atomic<bool> stop{false};
+  run_interruptible(
+      [&] {
+        const Stoppable stoppable(stop);
+        fingerprint =
+            calibrate({method, params, dumps, sequences, layers, tokens, out})->fingerprint;
+      },
+      stop);
+  return fingerprint;
+}
+
 using TensorHashList = std::vector<std::pair<std::string, std::string>>;  // by path
 
 std::span<const std::byte> view_of(const nb::bytes& image) {
@@ -187,7 +205,8 @@ std::tuple<std::string, std::string, TensorHashList> run_layer(
                            .add = add,
                            .retry_failed = retry_failed,
                            .argv = {"kvbench.Recorder"}};
-        const PlannedRun planned = plan_run(request, described(std::move(dump)), log);
+        const PlannedRun planned =
+            plan_run(request, described(std::move(dump), request.sweep), log);
         state = state_name(run_sweep(request, planned, log, stop));
       },
       stop);
@@ -242,7 +261,8 @@ std::string finish_layers(const std::string& sweep, const std::string& name, con
                            .add = add,
                            .anonymous = anonymous,
                            .argv = argv};
-        const PlannedRun planned = plan_run(request, described(std::move(dump)), log);
+        const PlannedRun planned =
+            plan_run(request, described(std::move(dump), request.sweep), log);
         state = state_name(run_sweep(request, planned, log, stop));
       },
       stop);
@@ -268,6 +288,9 @@ void define_run(nb::module_& module) {
              nb::arg("image"), nb::arg("hashes"), nb::arg("layers"), nb::arg("out"),
              nb::arg("device"), nb::arg("memory_limit"), nb::arg("fresh"), nb::arg("add"),
              nb::arg("anonymous"), nb::arg("quiet"), nb::arg("argv"), nb::arg("methods"));
+  module.def("calibrate", &calibrate_method, nb::arg("method"), nb::kw_only(), nb::arg("params"),
+             nb::arg("dumps"), nb::arg("out"), nb::arg("sequences"), nb::arg("layers"),
+             nb::arg("tokens"));
   module.def("merge", &merge, nb::arg("folders"), nb::kw_only(), nb::arg("out"),
              nb::arg("methods"));
 }

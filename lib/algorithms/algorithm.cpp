@@ -43,6 +43,10 @@ AlgorithmDescription described(const AlgorithmFacts& facts, const UntypedTable& 
   d.parameters = table.rows();
   for (Parameter& parameter : d.parameters) {
     parameter.takes_memory = parameter.takes_memory && takes_memory;
+    if (parameter.kind != Parameter::Kind::kCalibration) continue;
+    d.derived.push_back({kCalibratedOnText,
+                         "with a calibration file: whether it was made from this text too, by its "
+                         "keys"});
   }
   return d;
 }
@@ -75,6 +79,9 @@ template void bind(const std::shared_ptr<const UntypedTable>&,
 template void bind(const std::shared_ptr<const UntypedTable>&,
                    const UntypedFunction<ModelWork(std::uint32_t)>&,
                    std::function<ModelWork(const Params&, std::uint32_t)>&);
+template void bind(const std::shared_ptr<const UntypedTable>&,
+                   const UntypedFunction<CalibratedNumbers(const CalibrationTexts&)>&,
+                   std::function<CalibratedNumbers(const Params&, const CalibrationTexts&)>&);
 template void bind(const std::shared_ptr<const UntypedTable>&,
                    const UntypedFunction<std::unique_ptr<Algorithm>(const CellContext&)>&,
                    std::function<std::unique_ptr<Algorithm>(const Params&, const CellContext&)>&);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "algorithms/shared_work.hpp"
+#include "core/calibration.hpp"
 #include "core/stream.hpp"
 #include "kernels/kernels.hpp"
 #include "parameters/parameters.hpp"
@@ -65,6 +66,10 @@ struct RowLogits {
 // (name, value) pairs that go into the record under `derived`; a list of numbers is a value too.
 using DerivedValue = std::variant<bool, std::int64_t, double, std::string, std::vector<double>>;
 using Derived = std::vector<std::pair<std::string, DerivedValue>>;
+
+// Derived value of cells with a calibration file: whether the file was made from the cell's text,
+// too (Calibration::has_text).
+inline constexpr const char* kCalibratedOnText = "calibrated_on_text";
 
 // Meaning of a derived value.
 struct DerivedKey {
@@ -161,6 +166,9 @@ struct AlgorithmFunctions {
   FunctionOf<P, ReplayScope()> replay_scope;  // empty: a KV head
   // Only for scopes beyond a KV head.
   FunctionOf<P, ModelWork(std::uint32_t seed)> model_work;
+  // Numbers of one KV head that other texts can give, for calibration files; empty: the method is
+  // not calibrated. Throws CellError if the texts have none.
+  FunctionOf<P, CalibratedNumbers(const CalibrationTexts&)> calibrate;
   FunctionOf<P, std::unique_ptr<Algorithm>(const CellContext&)> create;
   // The most that is kept when a decode row is answered, if shape, prompt and parameters decide it;
   // grows with the budget up to one that keeps everything. It solves {"memory": F}: if it is empty,
@@ -198,6 +206,7 @@ struct AlgorithmFacts {
   std::vector<ExactlyOneOf> exactly_one_of;
   std::string for_less_memory;      // without a parameter that takes {"memory": F}: what to change
   std::vector<DerivedKey> derived;  // every name that Algorithm::derived() can have
+  std::vector<std::string> calibration_params;  // parameters that `calibrate` depends on
   ModelLimits limits;
   // Whether rows of the prompt can be scored: after extend() up to its token, and prepare() if it
   // needs logits, the sketch answers such a row as it answers a decode row, as if no prompt were
@@ -213,7 +222,7 @@ struct AlgorithmFacts {
 };
 
 // All functions that may be asked of any algorithm have an answer here; `misfit`, `model_work`,
-// `create` and `most_kept` may be empty.
+// `calibrate`, `create` and `most_kept` may be empty.
 struct AlgorithmDescription : AlgorithmFacts, AlgorithmFunctions<Params> {
   std::vector<Parameter> parameters;
 

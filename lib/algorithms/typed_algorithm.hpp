@@ -30,6 +30,7 @@ struct TypedAlgorithm : AlgorithmFacts, AlgorithmFunctions<P> {
     kvbench::bind(table, this->shared_work, d.shared_work);
     kvbench::bind(table, this->replay_scope, d.replay_scope);
     kvbench::bind(table, this->model_work, d.model_work);
+    kvbench::bind(table, this->calibrate, d.calibrate);
     kvbench::bind(table, this->create, d.create);
     kvbench::bind(table, this->most_kept, d.most_kept);
     kvbench::bind(table, this->not_rows, d.not_rows);

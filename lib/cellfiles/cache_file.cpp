@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cellfiles/cache_head.hpp"
+#include "cellfiles/indexed_groups.hpp"
 #include "hdf5/attributes.hpp"
 #include "hdf5/first_reading.hpp"
 #include "hdf5/hdf5.hpp"
@@ -27,38 +28,15 @@ namespace kvbench {
 namespace {
 
 constexpr const char* kFormat = "kvbench-cache";
-// With more errors than this the rest is not looked at.
-constexpr std::size_t kEnoughErrors = 500;
-
-// Other attributes of a group than `attributes`, and other members than `members`, are errors.
-void check_names(ErrorList& errors, hid_t group, const std::string& place,
-                 const std::vector<std::string>& attributes,
-                 const std::vector<std::string>& members) {
-  refuse_unknown(errors, place, "attribute", hdf5::attribute_names(group), attributes);
-  refuse_unknown(errors, place, "member", hdf5::children(group), members);
-}
-
 // Visits the groups below `parent`/`name`, each named by an index, and `parent` has no other
 // members.
 template <class Visit>
-void each_indexed(ErrorList& errors, hid_t parent, const std::string& location,
-                  const std::string& name, const Step& step, const Visit& visit) {
+void each_indexed_below(ErrorList& errors, hid_t parent, const std::string& location,
+                        const std::string& name, const Step& step, const Visit& visit) {
   const std::string place = join(location, name);
   check_names(errors, parent, location, {}, {name});
   if (!is_own_group(errors, parent, place, name)) return;
-  const hdf5::Handle group = hdf5::open_group(parent, name);
-  refuse_unknown(errors, place, "attribute", hdf5::attribute_names(group.get()), {});
-  for (const std::string& child : hdf5::children(group.get())) {
-    if (errors.count() > kEnoughErrors) return;
-    step();
-    const std::string child_place = join(place, child);
-    const auto index = index_named(child);
-    if (!index) {
-      add(errors, child_place, "is not named by a 0-based index in decimal");
-    } else if (is_own_group(errors, group.get(), child_place, child)) {
-      visit(*index, hdf5::open_group(group.get(), child), child_place);
-    }
-  }
+  each_indexed(errors, hdf5::open_group(parent, name).get(), place, step, visit);
 }
 
 constexpr std::array<const char*, 4> kSettingAttributes = {"method", "params", "seed", "dump"};
@@ -106,18 +84,19 @@ void read_structure(ErrorList& errors, hid_t file, const Step& step, KeptCache& 
     if (errors.count() > kEnoughErrors) return;
     if (!is_own_group(errors, sequences.get(), place, name)) continue;
     const hdf5::Handle sequence = hdf5::open_group(sequences.get(), name);
-    each_indexed(errors, sequence.get(), place, "layers", step,
-                 [&](int layer, const hdf5::Handle& group, const std::string& at) {
-                   each_indexed(
-                       errors, group.get(), at, "heads", step,
-                       [&](int head, const hdf5::Handle& of_head, const std::string& head_place) {
-                         KeptHead found = check_cache_head(errors, of_head.get(), head_place);
-                         found.sequence = name;
-                         found.layer = layer;
-                         found.kv_head = head;
-                         cache.heads.push_back(std::move(found));
-                       });
-                 });
+    each_indexed_below(
+        errors, sequence.get(), place, "layers", step,
+        [&](int layer, const hdf5::Handle& group, const std::string& at) {
+          each_indexed_below(
+              errors, group.get(), at, "heads", step,
+              [&](int head, const hdf5::Handle& of_head, const std::string& head_place) {
+                KeptHead found = check_cache_head(errors, of_head.get(), head_place);
+                found.sequence = name;
+                found.layer = layer;
+                found.kv_head = head;
+                cache.heads.push_back(std::move(found));
+              });
+        });
   }
   if (cache.heads.empty() && errors.none()) add(errors, "/sequences", "has no rows of any head");
   std::sort(cache.heads.begin(), cache.heads.end(), [](const KeptHead& a, const KeptHead& b) {

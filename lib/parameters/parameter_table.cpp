@@ -48,6 +48,15 @@ struct ParameterType<CacheParameter> {
   static CacheParameter from_value(const Value& value) { return std::get<CacheParameter>(value); }
 };
 
+template <>
+struct ParameterType<CalibrationParameter> {
+  static constexpr auto kKind = Parameter::Kind::kCalibration;
+  static Value to_value(const CalibrationParameter& x) { return x; }
+  static CalibrationParameter from_value(const Value& value) {
+    return std::get<CalibrationParameter>(value);
+  }
+};
+
 template <class T>
 struct Member {
   using Type = ParameterType<T>;
@@ -115,6 +124,7 @@ template UntypedField field_of<double>(std::string, std::string);
 template UntypedField field_of<bool>(std::string, std::string);
 template UntypedField field_of<TokenCount>(std::string, std::string);
 template UntypedField field_of<CacheParameter>(std::string, std::string);
+template UntypedField field_of<std::optional<CalibrationParameter>>(std::string, std::string);
 template UntypedField field_of<std::optional<Index>>(std::string, std::string);
 template UntypedField field_of<std::optional<double>>(std::string, std::string);
 template UntypedField field_of<std::optional<TokenCount>>(std::string, std::string);

@@ -70,7 +70,9 @@ std::string allowed(const Parameter& parameter, bool too_large) {
     case Parameter::Kind::kFlag:
       return "true or false";
     case Parameter::Kind::kFile:
-      return "the path of a file";
+    case Parameter::Kind::kCalibration:
+      text = "the path of a file";
+      break;
     case Parameter::Kind::kText:
       return "a text";
   }
@@ -105,18 +107,17 @@ bool acceptable(const Parameter& parameter, Value& value) {
   if (const auto* memory = std::get_if<MemoryBudget>(&value)) {
     return parameter.takes_memory && memory->fraction > 0.0 && memory->fraction <= 1.0;
   }
-  if (parameter.kind == Parameter::Kind::kFile) {
-    if (const auto* path = std::get_if<std::string>(&value); path != nullptr && !path->empty()) {
-      value = CacheParameter{*path, nullptr};
-    }
-    return std::holds_alternative<CacheParameter>(value);
-  }
   if (const auto* word = std::get_if<std::string>(&value)) {
     if (parameter.kind == Parameter::Kind::kText) return true;
     for (const std::string& known : parameter.choices) {
       if (known == *word) return true;
     }
-    return false;
+    if (!is_file(parameter.kind) || word->empty()) return false;
+    const std::string path = *word;
+    if (parameter.kind == Parameter::Kind::kFile) value = CacheParameter{path, nullptr};
+    if (parameter.kind == Parameter::Kind::kCalibration)
+      value = CalibrationParameter{path, nullptr};
+    return true;
   }
   const bool flag = std::holds_alternative<bool>(value);
   switch (parameter.kind) {
@@ -126,7 +127,9 @@ bool acceptable(const Parameter& parameter, Value& value) {
     case Parameter::Kind::kFlag:
       return flag;
     case Parameter::Kind::kFile:
-      break;  // taken above
+      return std::holds_alternative<CacheParameter>(value);
+    case Parameter::Kind::kCalibration:
+      return std::holds_alternative<CalibrationParameter>(value);
     case Parameter::Kind::kReal: {
       if (flag) return false;
       if (const auto* integer = std::get_if<std::int64_t>(&value)) {
@@ -159,13 +162,18 @@ std::string to_string(const Value& value) {
   if (const auto* memory = std::get_if<MemoryBudget>(&value)) {
     return "{\"memory\": " + shortest(memory->fraction) + "}";
   }
-  if (const auto* file = std::get_if<CacheParameter>(&value)) return file->path;
-  return std::get<std::string>(value);
+  std::string path;
+  visit_file(value, [&](const auto& file) { path = file.path; });
+  return std::holds_alternative<std::string>(value) ? std::get<std::string>(value) : path;
 }
 
 bool is_number(Parameter::Kind kind) {
   using Kind = Parameter::Kind;
   return kind == Kind::kInteger || kind == Kind::kReal || kind == Kind::kTokens;
+}
+
+bool is_file(Parameter::Kind kind) {
+  return kind == Parameter::Kind::kFile || kind == Parameter::Kind::kCalibration;
 }
 
 void Params::set(const std::string& name, Value value) {

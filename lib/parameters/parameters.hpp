@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/calibration.hpp"
 #include "core/kept_cache.hpp"
 #include "numerics/matrix_view.hpp"
 
@@ -26,16 +27,29 @@ struct MemoryBudget {
   auto operator<=>(const MemoryBudget&) const = default;
 };
 
-// A cache file as a parameter's value: the path as given, then absolute; the cache once it was
-// opened.
-struct CacheParameter {
+// A file as a parameter's value: the path as given, then absolute; the content once it was opened.
+template <class Content>
+struct FileParameter {
   std::string path;
-  std::shared_ptr<const KeptCache> cache;
+  std::shared_ptr<const Content> content;
 
-  auto operator<=>(const CacheParameter&) const = default;
+  auto operator<=>(const FileParameter&) const = default;
 };
+using CacheParameter = FileParameter<KeptCache>;
+using CalibrationParameter = FileParameter<Calibration>;
 
-using Value = std::variant<bool, std::int64_t, double, std::string, MemoryBudget, CacheParameter>;
+using Value = std::variant<bool, std::int64_t, double, std::string, MemoryBudget, CacheParameter,
+                           CalibrationParameter>;
+
+// Calls visit(FileParameter<..>&) for a value that is one.
+template <class AnyValue, class Visit>
+void visit_file(AnyValue& value, const Visit& visit) {
+  std::visit(
+      [&](auto& held) {
+        if constexpr (requires { held.content; }) visit(held);
+      },
+      value);
+}
 
 std::string to_string(const Value& value);
 
@@ -46,8 +60,9 @@ struct Parameter {
     kTokens,  // a number of tokens: an integer >= minimum, or a real in (0, 1): fraction of P
     kChoice,  // one of `choices`
     kFlag,
-    kFile,  // the path of a cache file
-    kText,  // any text
+    kFile,         // the path of a cache file
+    kCalibration,  // the path of a calibration file
+    kText,         // any text
   };
 
   std::string name;
@@ -67,6 +82,8 @@ struct Parameter {
 
 // Whether its values are numbers, so that range, pow2 and logspace make sense.
 bool is_number(Parameter::Kind kind);
+// Whether its values are paths.
+bool is_file(Parameter::Kind kind);
 
 // Names of parameters of which exactly one alternative must be given: {{"t", "s"}, {"epsilon"}}.
 struct ExactlyOneOf {

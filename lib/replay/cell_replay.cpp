@@ -18,6 +18,14 @@ bool is_vacuous(const Promise& promise, const TrivialAnswers* trivial) {
   return reached != trivial->least_last.end() && *promise.epsilon >= reached->second;
 }
 
+Derived calibrated_on(const Stream& stream, const Params& params) {
+  for (const auto& [name, value] : params.entries()) {
+    const auto* file = std::get_if<CalibrationParameter>(&value);
+    if (file != nullptr) return {{kCalibratedOnText, file->content->has_text(stream)}};
+  }
+  return {};
+}
+
 }  // namespace
 
 CellReplay::CellReplay(const Stream& stream, const ReplaySetting& setting, const ReplayCell& cell,
@@ -39,6 +47,7 @@ CellReplay::CellReplay(const Stream& stream, const ReplaySetting& setting, const
       evidence_(setting.evidence, setting.rows),
       values_summed_(static_cast<std::size_t>(stream.shape.heads_per_kv)),
       kept_logits_(stream),
+      calibrated_(calibrated_on(stream, cell.params)),
       watch_(cell.watch) {
   const bool scores_prompt =
       stream.shape.causal && !setting.rows.empty() && setting.rows.front() < setting.prompt;
@@ -90,6 +99,7 @@ CellResult CellReplay::finish(const std::shared_ptr<const TrivialAnswers>& trivi
   if (const auto promise = algorithm_->promise()) {
     result.derived.emplace_back("vacuous", is_vacuous(*promise, trivial.get()));
   }
+  result.derived.insert(result.derived.end(), calibrated_.begin(), calibrated_.end());
   result.trivial = trivial;
   result.clusters = algorithm_->clusters();
   result.counters = algorithm_->counters();

@@ -64,6 +64,7 @@ class CellReplay {
   EvidenceMeter evidence_;
   std::vector<Index> values_summed_;  // values of the row, by query head
   KeptLogits kept_logits_;
+  Derived calibrated_;  // whether its calibration file was made from the stream, too
   ReplayWatch* watch_;
   Index next_row_ = 0;  // the next token to feed
   bool prompt_is_over_ = false;

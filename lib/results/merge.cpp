@@ -145,7 +145,7 @@ void MergedJournals::take_plan(const Source& source,
   const Json plan = header.value("plan", Json());
   const Json hash = plan.is_object() ? plan.value("hash", Json()) : Json();
   nlohmann::json document;  // description of a plan, whatever else a header holds
-  for (const char* name : {"config", "dumps", "caches", "only", "device"}) {
+  for (const char* name : {"config", "dumps", "caches", "calibrations", "only", "device"}) {
     if (header.contains(name)) document[name] = header[name];
   }
   plan_ = plan_from_document(document, hash.is_string() ? hash.get<std::string>() : "", source.path,

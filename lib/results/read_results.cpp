@@ -35,7 +35,7 @@ enum class Member {
 };
 
 Member member_named(std::string_view name) {
-  constexpr std::array<std::pair<std::string_view, Member>, 9> kNames = {{
+  constexpr std::array<std::pair<std::string_view, Member>, 10> kNames = {{
       {"cells", Member::kCells},
       {"layers", Member::kLayers},
       {"summary", Member::kSummary},
@@ -44,6 +44,7 @@ Member member_named(std::string_view name) {
       {"provenance", Member::kOther},
       {"plan", Member::kOther},
       {"dumps", Member::kOther},
+      {"calibrations", Member::kOther},
       {"caches", Member::kOther},
   }};
   const auto* found = std::ranges::find(kNames, name, &std::pair<std::string_view, Member>::first);

@@ -180,14 +180,16 @@ Json dumps_json(const Plan& plan, const FileNames& names) {
   return dumps;
 }
 
-Json caches_json(const Plan& plan, const FileNames& names) {
-  Json caches = Json::array();
-  for (const auto& cache : plan.caches) {
-    caches.push_back({{"path", names.path(cache->path)},
-                      {"fingerprint", cache->fingerprint},
-                      {"method", cache->method}});
+// Cache files or calibrations.
+template <class Content>
+Json files_json(const std::vector<std::shared_ptr<const Content>>& files, const FileNames& names) {
+  Json list = Json::array();
+  for (const auto& file : files) {
+    list.push_back({{"path", names.path(file->path)},
+                    {"fingerprint", file->fingerprint},
+                    {"method", file->method}});
   }
-  return caches;
+  return list;
 }
 
 // One top-level key per line, array elements one per line.
@@ -264,7 +266,8 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
   }
   member("plan", counts);
   member("dumps", dumps_json(plan, names));
-  if (!plan.caches.empty()) member("caches", caches_json(plan, names));
+  if (!plan.caches.empty()) member("caches", files_json(plan.caches, names));
+  if (!plan.calibrations.empty()) member("calibrations", files_json(plan.calibrations, names));
 
   Summary summary(plan.tokens_vary, std::filesystem::absolute(path).parent_path().string());
   file.write(",\n  \"cells\": [");

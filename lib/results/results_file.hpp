@@ -13,7 +13,7 @@
 namespace kvbench {
 
 inline constexpr const char* kResultsKind = "kvbench.results";
-inline constexpr const char* kResultsSchema = "1.7.0";
+inline constexpr const char* kResultsSchema = "1.8.0";
 
 // Time of a group's shared work in this run, summed over its KV heads; volatile.
 struct GroupTiming {

@@ -30,10 +30,10 @@ std::string value_text(const Value& value) {
   if (const auto* memory = std::get_if<MemoryBudget>(&value)) {
     return fmt::format("memory{}", memory->fraction);
   }
-  if (const auto* file = std::get_if<CacheParameter>(&value)) {
-    return std::filesystem::path(file->path).stem().string();
-  }
-  return to_string(value);
+  std::string text = to_string(value);
+  visit_file(value,
+             [&](const auto& file) { text = std::filesystem::path(file.path).stem().string(); });
+  return text;
 }
 
 bool is_default(const AlgorithmDescription& algorithm, const std::string& name,

@@ -128,7 +128,7 @@ double cache_bytes(const Plan& plan, const WorkGroup& group, const CellRange& ce
     for (const auto& [name, value] : cell.params->entries()) {
       const auto* file = std::get_if<CacheParameter>(&value);
       if (file == nullptr) continue;
-      const KeptHead* head = file->cache->find({group.sequence, group.layer, cell.kv_head});
+      const KeptHead* head = file->content->find({group.sequence, group.layer, cell.kv_head});
       if (head == nullptr) continue;
       const auto vectors = static_cast<double>(head->d + head->dv);
       sum += static_cast<double>(count) * static_cast<double>(head->rows) *

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cellfiles/cache_file.hpp"
+#include "cellfiles/calibration_file.hpp"
 #include "system/error.hpp"
 
 namespace kvbench {
@@ -79,6 +80,14 @@ std::optional<std::string> unused_heads(const KeptCache& cache,
       cache.path, count, cache.heads.size(), first->sequence, first->layer, first->kv_head);
 }
 
+void open_calibrations(SweepConfig& config, const DumpOptions& options, ErrorList& errors) {
+  std::vector<std::shared_ptr<const Calibration>> calibrations;
+  for (const std::string& path : config.paths_of<Calibration>()) {
+    errors.gather([&] { calibrations.push_back(open_calibration(path, options)); });
+  }
+  config.set_files(calibrations);
+}
+
 }  // namespace
 
 OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options) {
@@ -94,10 +103,11 @@ OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options) {
     });
   }
   std::vector<std::shared_ptr<const KeptCache>> caches;
-  for (const std::string& path : config.cache_paths()) {
+  for (const std::string& path : config.paths_of<KeptCache>()) {
     errors.gather([&] { caches.push_back(open_cache(path, options)); });
   }
-  config.set_caches(caches);
+  config.set_files(caches);
+  open_calibrations(config, options, errors);
   if (errors.none()) {
     for (const auto& cache : caches) {
       if (auto note = unused_heads(*cache, out.planned)) out.notes.push_back(std::move(*note));
@@ -110,8 +120,11 @@ OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options) {
   throw InputError(all.messages());
 }
 
-OpenDumps described(Dump dump) {
+OpenDumps described(Dump dump, SweepConfig& config) {
   OpenDumps out;
+  ErrorList errors;
+  open_calibrations(config, {}, errors);
+  errors.throw_if_any();
   out.planned.push_back(describe(dump));
   out.notes = dump.notes();
   out.dumps.push_back(std::move(dump));

@@ -16,13 +16,13 @@ struct OpenDumps {
   std::vector<std::string> notes;    // notes on what is allowed and may be a mistake
 };
 
-// Checks the structure of each dump and takes its fingerprint; opens the cache files that
-// parameters name, and sets them in `config`. Notes which cache files have rows of heads that no
-// dump has: whole files are skipped with a reason, such heads alone would not be noticed. Throws
-// one InputError with the errors of all of them, after those that `config` carries.
+// Checks the structure of each dump and takes its fingerprint; opens the cache and calibration
+// files that parameters name, and sets them in `config`. Notes which cache files have rows of heads
+// that no dump has: whole files are skipped with a reason, such heads alone would not be noticed.
+// Throws one InputError with the errors of all of them, after those that `config` carries.
 OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options = {});
 // The same of a dump that is open, for a sweep that names no cache files.
-OpenDumps described(Dump dump);
+OpenDumps described(Dump dump, SweepConfig& config);
 
 // Throws InputError unless the rows of a cache file are of heads that the dump at `path` has, and
 // fit their streams; all errors at once.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cellfiles/cache_file.hpp"
+#include "cellfiles/calibration_file.hpp"
 #include "replay/replay.hpp"
 #include "results/record.hpp"
 #include "sweep/config.hpp"
@@ -134,8 +135,13 @@ StreamCellResult replay_stream(const StreamCell& cell, const Kernels& kernels,
                                const std::vector<AlgorithmDescription>& algorithms) {
   SweepConfig config = resolved_sweep(whole_sweep(cell), cell.place, algorithms);
   std::vector<std::shared_ptr<const KeptCache>> caches;
-  for (const std::string& path : config.cache_paths()) caches.push_back(open_cache(path));
-  config.set_caches(caches);
+  for (const std::string& path : config.paths_of<KeptCache>()) caches.push_back(open_cache(path));
+  config.set_files(caches);
+  std::vector<std::shared_ptr<const Calibration>> calibrations;
+  for (const std::string& path : config.paths_of<Calibration>()) {
+    calibrations.push_back(open_calibration(path));
+  }
+  config.set_files(calibrations);
   const Plan plan = make_plan(config, {described(cell)});
   if (plan.cells.size() != 1) {
     throw InputError(

@@ -145,6 +145,7 @@ Json value_schema(const Parameter& parameter) {
       schemas.push_back({{"type", "boolean"}});
       break;
     case Parameter::Kind::kFile:
+    case Parameter::Kind::kCalibration:
       schemas.push_back({{"type", "string"}, {"minLength", 1}});
       break;
     case Parameter::Kind::kText:

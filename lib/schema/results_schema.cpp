@@ -439,9 +439,10 @@ Json results_schema(const std::vector<AlgorithmDescription>& algorithms) {
        {"cells", list_of(cell_schema(algorithms))},
        {"groups", list_of(group_schema())},
        {"summary", list_of(summary_schema(algorithms))}}));
-  schema["properties"]["caches"] =
-      described("the cache files that parameters name",
-                list_of(whole({{"path", kText}, {"fingerprint", kHash}, {"method", kText}})));
+  const Json files = list_of(whole({{"path", kText}, {"fingerprint", kHash}, {"method", kText}}));
+  schema["properties"]["caches"] = described("the cache files that parameters name", files);
+  schema["properties"]["calibrations"] =
+      described("the calibration files that parameters name", files);
   schema["properties"]["layers"] =
       described("records of whole layers, of dumps with an output projection or evidence",
                 list_of(layer_schema(algorithms)));

@@ -315,8 +315,8 @@ json value_json(const Value& value) {
       [](const auto& held) -> json {
         if constexpr (std::is_same_v<std::decay_t<decltype(held)>, MemoryBudget>) {
           return {{kMemory, held.fraction}};
-        } else if constexpr (std::is_same_v<std::decay_t<decltype(held)>, CacheParameter>) {
-          return held.cache ? held.cache->fingerprint : held.path;
+        } else if constexpr (requires { held.content; }) {
+          return held.content ? held.content->fingerprint : held.path;
         } else {
           return held;
         }

@@ -380,13 +380,14 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-std::vector<std::string> SweepConfig::cache_paths() const {
+template <class Content>
+std::vector<std::string> SweepConfig::paths_of() const {
   std::vector<std::string> paths;
   std::set<std::string> seen;
   for (const SweepEntry& entry : entries) {
     for (const auto& [name, values] : entry.axes) {
       for (const Value& value : values) {
-        const auto* file = std::get_if<CacheParameter>(&value);
+        const auto* file = std::get_if<FileParameter<Content>>(&value);
         if (file != nullptr && seen.insert(file->path).second) paths.push_back(file->path);
       }
     }
@@ -394,20 +395,26 @@ std::vector<std::string> SweepConfig::cache_paths() const {
   return paths;
 }
 
-void SweepConfig::set_caches(const std::vector<std::shared_ptr<const KeptCache>>& caches) {
-  std::map<std::string, std::shared_ptr<const KeptCache>> by_path;
-  for (const auto& cache : caches) by_path[cache->path] = cache;
+template <class Content>
+void SweepConfig::set_files(const std::vector<std::shared_ptr<const Content>>& files) {
+  std::map<std::string, std::shared_ptr<const Content>> by_path;
+  for (const auto& file : files) by_path[file->path] = file;
   for (SweepEntry& entry : entries) {
     for (auto& [name, values] : entry.axes) {
       for (Value& value : values) {
-        auto* file = std::get_if<CacheParameter>(&value);
+        auto* file = std::get_if<FileParameter<Content>>(&value);
         if (file == nullptr) continue;
         const auto found = by_path.find(file->path);
-        if (found != by_path.end()) file->cache = found->second;
+        if (found != by_path.end()) file->content = found->second;
       }
     }
   }
 }
+
+template std::vector<std::string> SweepConfig::paths_of<KeptCache>() const;
+template std::vector<std::string> SweepConfig::paths_of<Calibration>() const;
+template void SweepConfig::set_files(const std::vector<std::shared_ptr<const KeptCache>>&);
+template void SweepConfig::set_files(const std::vector<std::shared_ptr<const Calibration>>&);
 
 SweepConfig parse_sweep(const std::string& text, const std::string& path,
                         const std::vector<std::string>& sets,

@@ -68,10 +68,13 @@ struct SweepConfig {
   bool keep_caches = false;
   std::vector<SweepEntry> entries;
 
-  // The cache files that parameters name, each path once, in the order of the entries.
-  std::vector<std::string> cache_paths() const;
+  // The files of a kind (KeptCache, Calibration) that parameters name, each path once, in the order
+  // of the entries.
+  template <class Content>
+  std::vector<std::string> paths_of() const;
   // Makes these parameters refer to the open files, by path.
-  void set_caches(const std::vector<std::shared_ptr<const KeptCache>>& caches);
+  template <class Content>
+  void set_files(const std::vector<std::shared_ptr<const Content>>& files);
 
   // Every `where` with its pointer, also of entries that have an error otherwise.
   std::vector<std::pair<std::string, Selection>> wheres;

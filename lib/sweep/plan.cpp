@@ -17,6 +17,7 @@
 #include "sweep/group_selection.hpp"
 #include "sweep/head_misfits.hpp"
 #include "sweep/layer_records.hpp"
+#include "sweep/named_files.hpp"
 #include "sweep/only_filter.hpp"
 #include "sweep/scored_rows.hpp"
 #include "sweep/storage_axis.hpp"
@@ -42,7 +43,7 @@ class Planner {
     plan_.groups = select_groups(config_, plan_.dumps, errors_);
     if (config_.errors.empty()) refuse_too_many(only.empty(), memory_limit);
     errors_.throw_if_any();
-    take_caches();
+    take_files(config_, plan_, errors_);
     expand_points();
     plan_.cells.set_seeds(config_.seeds);
     if (only.empty()) plan_.cells.reserve(static_cast<std::size_t>(cells_));
@@ -61,30 +62,6 @@ class Planner {
   }
 
  private:
-  // The cache files of the parameters, each once.
-  void take_caches() {
-    std::map<std::string, std::string> seen;  // fingerprint -> path
-    for (const SweepEntry& entry : config_.entries) {
-      for (const auto& [name, values] : entry.axes) {
-        for (const Value& value : values) {
-          const auto* file = std::get_if<CacheParameter>(&value);
-          if (file == nullptr) continue;
-          const std::string place = child(child(entry.pointer, "params"), name);
-          if (!file->cache) {
-            errors_.add(place, file->path + " was not opened");
-            continue;
-          }
-          const auto [first, fresh] = seen.emplace(file->cache->fingerprint, file->path);
-          if (fresh) plan_.caches.push_back(file->cache);
-          if (first->second == file->path) continue;
-          errors_.add(place, fmt::format("{} and {} have the same content; list one of them",
-                                         first->second, file->path));
-        }
-      }
-    }
-    errors_.throw_if_any();
-  }
-
   // Counted from the sizes of the axes, before a single cell is made.
   void refuse_too_many(bool all_are_kept, double memory_limit) {
     double& total = cells_ = 0.0;
@@ -209,7 +186,7 @@ class Planner {
   static std::string label_of(const SweepEntry& entry, const Params& params) {
     if (entry.labelled) return entry.label;
     for (const auto& [name, value] : params.entries()) {
-      if (const auto* file = std::get_if<CacheParameter>(&value)) return file->cache->method;
+      if (const auto* file = std::get_if<CacheParameter>(&value)) return file->content->method;
     }
     return entry.label;
   }
@@ -284,16 +261,11 @@ class Planner {
   // Why what a point names does not go with a KV head of the group, to skip the cell with.
   std::optional<std::string> misfit(const WorkGroup& group, int head, const SweepEntry& entry,
                                     const Point& point) {
-    if (!entry.algorithm->misfit) return std::nullopt;
-    for (const auto& [name, value] : point.params->entries()) {
-      const auto* file = std::get_if<CacheParameter>(&value);
-      if (file == nullptr || file->cache->dump.empty()) continue;
-      if (file->cache->dump != plan_.dumps[group.dump].fingerprint) {
-        return "the cache file is of another dump, with fingerprint " + file->cache->dump;
-      }
-    }
     const StreamId id{group.sequence, group.layer, head};
-    auto found = entry.algorithm->misfit(*point.params, id, group.shape, group.prompt);
+    auto found = misfit_of_files(plan_.dumps[group.dump], group, *entry.algorithm, *point.params);
+    if (!found && entry.algorithm->misfit) {
+      found = entry.algorithm->misfit(*point.params, id, group.shape, group.prompt);
+    }
     if (!found) return std::nullopt;
     if (found->kind == Misfit::Kind::kError) {
       misfits_.add(child(child(entry.pointer, "params"), found->parameter),

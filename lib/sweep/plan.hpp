@@ -82,7 +82,8 @@ struct Plan {
   std::string hash;       // hash of the ordered cell ids
   std::vector<PlannedDump> dumps;
   std::size_t dump_layers = 0;  // layers of all sequences, whether they have cells or not
-  std::vector<std::shared_ptr<const KeptCache>> caches;  // that parameters name
+  std::vector<std::shared_ptr<const KeptCache>> caches;          // that parameters name
+  std::vector<std::shared_ptr<const Calibration>> calibrations;  // likewise
   std::vector<WorkGroup> groups;
   PlannedCells cells;
   std::size_t points = 0;                         // objects that the settings' parameters are
@@ -100,7 +101,7 @@ struct Plan {
 // its journal. As measured; tests/cli/memory_test.py holds runs to it.
 double plan_bytes(double cells, double points);
 
-// Crosses a checked sweep, whose cache files are set, with its dumps. `only`: globs on cell ids and
+// Crosses a checked sweep, whose files are set, with its dumps. `only`: globs on cell ids and
 // paths ('*' and '?' stay within a path component), empty = all; each must match a cell. Throws
 // InputError with every error found (unknown sequences, layers or heads, too many tokens, prompt or
 // rows out of range, equal fingerprints, cache files of other streams, too many cells), after those

@@ -68,6 +68,13 @@ json dump_json(const PlannedDump& dump) {
           {"ropes", std::move(ropes)}, {"sequences", std::move(sequences)}};
 }
 
+Rope rope_of(const json& document) {
+  Rope rope;
+  rope.inv_freq = document.at("inv_freq").get<std::vector<double>>();
+  rope.interleaved = document.at("interleaved");
+  return rope;
+}
+
 json cache_json(const KeptCache& cache) {
   json heads = json::array();
   for (const KeptHead& head : cache.heads) {
@@ -113,6 +120,43 @@ std::shared_ptr<const KeptCache> cache_of(const json& document) {
   return cache;
 }
 
+json calibration_json(const Calibration& calibration) {
+  json layers = json::array();
+  for (const CalibratedLayer& layer : calibration.layers) {
+    json entry = {{"index", layer.index},
+                  {"kv_heads", layer.kv_heads},
+                  {"group", layer.heads_per_kv},
+                  {"d", layer.d}};
+    if (layer.rope) {
+      entry["rope"] = {{"inv_freq", layer.rope->inv_freq},
+                       {"interleaved", layer.rope->interleaved}};
+    }
+    layers.push_back(std::move(entry));
+  }
+  return {{"path", calibration.path},     {"fingerprint", calibration.fingerprint},
+          {"method", calibration.method}, {"params", calibration.params},
+          {"model", calibration.model},   {"layers", std::move(layers)}};
+}
+
+// Its numbers are not there.
+std::shared_ptr<const Calibration> calibration_of(const json& document) {
+  auto calibration = std::make_shared<Calibration>();
+  calibration->path = document.at("path");
+  calibration->fingerprint = document.at("fingerprint");
+  calibration->method = document.at("method");
+  calibration->params = document.at("params");
+  calibration->model = document.at("model");
+  for (const json& given : document.at("layers")) {
+    CalibratedLayer& layer = calibration->layers.emplace_back();
+    layer.index = given.at("index");
+    layer.kv_heads = given.at("kv_heads");
+    layer.heads_per_kv = given.at("group");
+    layer.d = given.at("d");
+    if (given.contains("rope")) layer.rope = std::make_shared<const Rope>(rope_of(given["rope"]));
+  }
+  return calibration;
+}
+
 PlannedDump dump_of(const json& document) {
   PlannedDump dump;
   dump.path = document.at("path");
@@ -121,10 +165,7 @@ PlannedDump dump_of(const json& document) {
   dump.n_layers = document.at("n_layers");
   std::vector<std::shared_ptr<const Rope>> ropes;
   for (const json& entry : document.at("ropes")) {
-    Rope rope;
-    rope.inv_freq = entry.at("inv_freq").get<std::vector<double>>();
-    rope.interleaved = entry.at("interleaved");
-    ropes.push_back(std::make_shared<const Rope>(std::move(rope)));
+    ropes.push_back(std::make_shared<const Rope>(rope_of(entry)));
   }
   for (const json& given : document.at("sequences")) {
     PlannedSequence& sequence = dump.sequences.emplace_back();
@@ -195,6 +236,9 @@ json plan_document(const Plan& plan) {
                    {"device", plan.device},
                    {"dumps", std::move(dumps)}};
   for (const auto& cache : plan.caches) document["caches"].push_back(cache_json(*cache));
+  for (const auto& each : plan.calibrations) {
+    document["calibrations"].push_back(calibration_json(*each));
+  }
   return document;
 }
 
@@ -209,7 +253,14 @@ Plan plan_from_document(const json& document, const std::string& hash, const std
     if (document.contains("caches")) {
       std::vector<std::shared_ptr<const KeptCache>> caches;
       for (const json& cache : document["caches"]) caches.push_back(cache_of(cache));
-      config.set_caches(caches);
+      config.set_files(caches);
+    }
+    if (document.contains("calibrations")) {
+      std::vector<std::shared_ptr<const Calibration>> calibrations;
+      for (const json& each : document["calibrations"]) {
+        calibrations.push_back(calibration_of(each));
+      }
+      config.set_files(calibrations);
     }
     Plan plan =
         make_plan(config, std::move(dumps), document.at("only").get<std::vector<std::string>>(),

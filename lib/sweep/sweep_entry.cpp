@@ -46,18 +46,24 @@ const AlgorithmDescription* read_algorithm(const json& entry,
   return nullptr;
 }
 
-// Paths and globs of cache files as absolute paths, each once. Relative ones start at `folder`.
+// Paths and globs of files as absolute paths, each once. Relative ones start at `folder`.
 void find_files(ParameterColumn& column, const std::string& folder, ErrorList& errors) {
-  if (column.parameter->kind != Parameter::Kind::kFile) return;
+  if (!is_file(column.parameter->kind)) return;
   Axis found{{}, column.axis.pointer, column.axis.single, false};
   std::set<Value> seen;
   for (std::size_t i = 0; i < column.axis.values.size(); ++i) {
-    const auto& written = std::get<CacheParameter>(column.axis.values[i]).path;
-    for (const std::string& file : files_named(written, folder, column.axis.place(i), errors)) {
-      const Value value =
-          CacheParameter{std::filesystem::path(file).lexically_normal().string(), {}};
+    Value value = column.axis.values[i];
+    const auto add = [&] {
       if (seen.insert(value).second) found.values.push_back(value);
-    }
+    };
+    if (std::holds_alternative<std::string>(value)) add();  // a word in place of a path
+    visit_file(value, [&](auto& parameter) {
+      const std::string written = parameter.path;
+      for (const std::string& file : files_named(written, folder, column.axis.place(i), errors)) {
+        parameter.path = std::filesystem::path(file).lexically_normal().string();
+        add();
+      }
+    });
   }
   found.single = found.single && found.values.size() == 1;
   column.axis = std::move(found);

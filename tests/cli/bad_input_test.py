@@ -26,7 +26,7 @@ from program import (
 )
 
 TABLES = SOURCE / "tests/cli/bad_inputs"
-NAMES = ("sweeps", "commands", "bounds", "dumps", "caches")
+NAMES = ("sweeps", "commands", "bounds", "dumps", "caches", "calibrations")
 MESSAGES = TABLES / "messages.txt"
 UPDATE = "KVBENCH_UPDATE_MESSAGES"
 WINDOW = {"algorithm": "window", "params": {"budget": 8}}
@@ -266,6 +266,26 @@ class BadInput(Folder):
             done = kvbench(*arguments, cwd=self.made)
             self.assertEqual(done.returncode, DONE, done.stderr)
         self.each("caches", check)
+
+    def test_calibrations(self):
+        try:
+            import h5py  # noqa: F401
+        except ImportError:
+            self.skipTest("no h5py")
+        good = self.made / "good.cal.h5"
+        made = kvbench("calibrate", "--method", "qfilters", "--dump", self.made / "tiny.h5", "--out", good)
+        self.assertEqual(made.returncode, DONE, made.stderr)
+        path = self.made / "damaged.cal.h5"
+        config = self.sweep(algorithms=[{"algorithm": "qfilters",
+                                         "params": {"budget": 8, "calibration": str(path)}}])
+        def check(row):
+            row = filled(row, {"head": "/layers/0/heads/0"})
+            damaged(good, path, row)
+            self.refuse(dict(row, words=[*row["words"], "damaged.cal.h5"]), "run", "--config", config)
+        shutil.copy(good, path)
+        done = kvbench("plan", "--config", config)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.each("calibrations", check)
 
     def test_runs(self):
         """The messages of commands that succeed, or half: no refusals, so their exit codes

@@ -21,7 +21,10 @@ std::set<std::string> reported_names(const Stream& stream, const Subject& subjec
   }
   std::set<std::string> names;
   for (const auto& [name, value] : stepper.algorithm().derived()) names.insert(name);
-  if (stepper.algorithm().promise()) names.insert("vacuous");  // by the replay
+  if (stepper.algorithm().promise()) names.insert("vacuous");         // by the replay
+  for (const Parameter& parameter : subject.algorithm->parameters) {  // likewise, with a file
+    if (parameter.kind == Parameter::Kind::kCalibration) names.insert(kCalibratedOnText);
+  }
   return names;
 }
 

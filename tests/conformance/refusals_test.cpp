@@ -53,7 +53,7 @@ std::string json_of(const Given& given, const std::string& but_name, const std::
 std::vector<std::string> bad_values(const Parameter& parameter) {
   using Kind = Parameter::Kind;
   std::vector<std::string> bad = {"{}", "null"};
-  bad.push_back(parameter.kind == Kind::kFile ? "\"\"" : "\"no such word\"");
+  bad.push_back(is_file(parameter.kind) ? "\"\"" : "\"no such word\"");
   if (parameter.kind != Kind::kFlag) bad.push_back("true");
   if (parameter.kind == Kind::kChoice || parameter.kind == Kind::kFlag) bad.push_back("3");
   if (parameter.kind == Kind::kInteger || parameter.kind == Kind::kTokens) {

@@ -103,7 +103,7 @@ TEST_CASE("what was kept goes through a cache file and gives the same errors and
             Params again;
             again.set("file", CacheParameter{"", through_a_file(stream, *first.kept)});
             const KeptHead* head =
-                std::get<CacheParameter>(again.at("file")).cache->find(stream.id);
+                std::get<CacheParameter>(again.at("file")).content->find(stream.id);
             REQUIRE(head != nullptr);
             CHECK_FALSE(misfit(*head, stream.shape, prompt));
             const CellResult second = recorded(stream, prompt, given, again, rows).cell;

@@ -54,7 +54,7 @@ TEST_CASE_FIXTURE(Output, "cells stand in the order of the plan, whatever order 
   CHECK(keys == std::vector<std::string>{"schema_version", "kind", "name", "status", "config",
                                          "provenance", "plan", "dumps", "cells", "groups",
                                          "summary"});
-  CHECK(results["schema_version"] == "1.7.0");
+  CHECK(results["schema_version"] == "1.8.0");
   CHECK(results["kind"] == "kvbench.results");
   CHECK(results["status"] == "complete");
   CHECK(results["provenance"] == Json::array({Json{{"run", 1}}}));

@@ -62,8 +62,12 @@ SweepOptions on_described_dump(SweepOptions sweep, const std::string& shape) {
 }
 
 OpenDumps described(const SweepConfig& config, const DumpShape& shape) {
-  if (!config.cache_paths().empty()) {
+  if (!config.paths_of<KeptCache>().empty()) {
     throw InputError("--shape: the sweep replays cache files, which are of a dump; give the dump");
+  }
+  if (!config.paths_of<Calibration>().empty()) {
+    throw InputError(
+        "--shape: the sweep names calibration files, which are of a model; give a dump");
   }
   OpenDumps out;
   out.planned.push_back(planned_dump(shape));

@@ -50,6 +50,8 @@ const char* kind_name(Parameter::Kind kind) {
       return "flag";
     case Parameter::Kind::kFile:
       return "file";
+    case Parameter::Kind::kCalibration:
+      return "calibration";
     case Parameter::Kind::kText:
       return "text";
   }
@@ -59,6 +61,7 @@ const char* kind_name(Parameter::Kind kind) {
 std::string range_text(const Parameter& parameter) {
   std::string out;
   if (parameter.kind == Parameter::Kind::kFlag) return "true | false";
+  if (parameter.kind == Parameter::Kind::kCalibration) out = "a path";
   if (is_number(parameter.kind)) {
     out = fmt::format("{} {:g}", parameter.minimum_open ? ">" : ">=", parameter.minimum);
     if (has_maximum(parameter)) out += fmt::format(", <= {:g}", parameter.maximum);

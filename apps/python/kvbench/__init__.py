@@ -24,7 +24,7 @@ from kvbench._dumps import Dump, Layer, Sequence, open_dump  # noqa: E402
 from kvbench._listing import algorithms, metrics, storage  # noqa: E402
 from kvbench._methods import Kept, Prompt, Row, method  # noqa: E402
 from kvbench._replay import Replay, replay  # noqa: E402
-from kvbench._run import Results, RunError, merge, run  # noqa: E402
+from kvbench._run import Results, RunError, calibrate, merge, run  # noqa: E402
 
 if TYPE_CHECKING:
     from kvbench._attach import attach
@@ -60,6 +60,7 @@ __all__ = [
     "Sequence",
     "algorithms",
     "attach",
+    "calibrate",
     "merge",
     "method",
     "metrics",

@@ -81,6 +81,16 @@ def run(
     progress: Callable[[int, int], object] | None,
     methods: list[tuple[str, str, str, bool, str, Callable[[str, int, list[Any]], Any]]],
 ) -> str: ...
+def calibrate(
+    method: str,
+    *,
+    params: str,
+    dumps: list[str],
+    out: str,
+    sequences: list[str],
+    layers: list[int],
+    tokens: int,
+) -> str: ...
 def plain_json(text: str, file: str) -> str: ...
 def check_layers(sweep: str, methods: list[Any]) -> None: ...
 def run_layer(

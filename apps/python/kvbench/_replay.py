@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -17,6 +16,7 @@ from kvbench._dumps import Layer
 from kvbench._listing import algorithms
 from kvbench._method_calls import MethodTable, method_table, prompt_of
 from kvbench._methods import Prompt, decides_for_layer, is_method, parameters
+from kvbench._run import with_absolute_paths
 
 _PLACE = "kvbench.replay"
 
@@ -429,8 +429,7 @@ def replay(
         _refuse_window(algorithm, params)
         if len(data) == 4 and n_layers is None:
             _warn_of_layers(algorithm, params, stream["n_layers"])
-        if algorithm == "given" and "file" in params:
-            params["file"] = str(Path(params["file"]).absolute())
+        params = with_absolute_paths(algorithm, params)
     sweep: dict[str, Any] = {
         "algorithms": [{"algorithm": algorithm, "params": params}],
         "evaluate": {"rows": rows},

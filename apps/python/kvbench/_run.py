@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, TypedDict
 
 from kvbench import _core
 from kvbench._arrays import number, plain
+from kvbench._listing import algorithms
 from kvbench._method_calls import method_tables
 from kvbench._methods import classes_called
 
@@ -130,12 +131,25 @@ def _absolute(given: Any) -> Any:
     return os.path.abspath(given) if isinstance(given, (str, os.PathLike)) else given  # noqa: PTH100
 
 
+def with_absolute_paths(algorithm: Any, params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of an algorithm; files that they name have absolute paths."""
+    if not {"file", "calibration"} & params.keys():
+        return params
+    tables = [each["parameters"] for each in algorithms() if each["id"] == algorithm]
+    for table in (row for rows in tables for row in rows):
+        name = table["name"]
+        is_path = table["type"] in ("file", "calibration") and name in params
+        if is_path and params[name] not in table.get("words", []):
+            params = {**params, name: _absolute(params[name])}
+    return params
+
+
 def _with_absolute_path(entry: Any) -> Any:
-    """An algorithm of the sweep; `given` with absolute paths."""
+    """An algorithm of the sweep; files with absolute paths."""
     params = entry.get("params") if isinstance(entry, dict) else None
-    if not isinstance(params, dict) or entry.get("algorithm") != "given" or "file" not in params:
+    if not isinstance(params, dict):
         return entry
-    return {**entry, "params": {**params, "file": _absolute(params["file"])}}
+    return {**entry, "params": with_absolute_paths(entry.get("algorithm"), params)}
 
 
 @contextmanager
@@ -162,12 +176,12 @@ def _sweep_file(sweep: dict[str, Any], out: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _named_keywords() -> Iterator[None]:
+def _named_keywords(options: Mapping[str, str] = _OPTIONS) -> Iterator[None]:
     """Has errors of the library name keywords in place of the program's options."""
     try:
         yield
     except (_core.Error, OSError) as error:
-        named = re.sub(r"--[a-z-]+", lambda found: _OPTIONS.get(found[0], found[0]), str(error))
+        named = re.sub(r"--[a-z-]+", lambda found: options.get(found[0], found[0]), str(error))
         raise type(error)(named) from None
 
 
@@ -242,7 +256,7 @@ def run(
     """Runs a sweep into the folder `out`, as `kvbench run --config SWEEP --out OUT` does.
 
     `sweep`: a sweep file, or its content as a dict (`schema_version` and `name` may be left out;
-    dumps and files of `given` relative to the working folder), which is then written to
+    dumps, caches and calibrations relative to the working folder), which is then written to
     OUT/sweep.json. The journal in `out` makes it resumable: the same call goes on after an
     interruption (Ctrl-C ends it within seconds, as KeyboardInterrupt) and returns at once if
     nothing is left to do. A folder belongs to one sweep, which may grow: a run that lacks finished
@@ -307,6 +321,39 @@ def run(
             f"kvbench.run: {unknown[1]} is a method of this program; give methods=[{names}]"
         ) from error
     return _results(folder / "results.json", state, "call kvbench.run again to resume")
+
+
+def calibrate(
+    method: str,
+    dumps: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    out: str | os.PathLike[str],
+    params: Mapping[str, Any] | None = None,
+    sequences: Iterable[str] = (),
+    layers: Iterable[int] = (),
+    tokens: int | None = None,
+) -> str:
+    """Writes what `method` takes from the texts of `dumps` to the file `out`, for the parameter
+    `calibration` of the method in sweeps of other texts; returns the file's fingerprint. As
+    `kvbench calibrate` does it.
+
+    `params`: parameters that the numbers depend on. `sequences`, `layers`: default all. `tokens`:
+    the first of each text, default all.
+
+    Raises kvbench.Error for dumps of several models and for texts that give no numbers.
+    """
+    names = [dumps] if isinstance(dumps, (str, os.PathLike)) else dumps
+    options = {f"--{name}": name for name in ("method", "params", "sequences", "layers", "out")}
+    with _named_keywords({**options, "--dump": "dumps"}):
+        return _core.calibrate(
+            method,
+            params=json.dumps(params or {}, default=plain),
+            dumps=[os.fspath(name) for name in names],
+            out=os.fspath(out),
+            sequences=_texts(sequences),
+            layers=[int(layer) for layer in layers],
+            tokens=number(tokens) or 0,
+        )
 
 
 def merge(

@@ -53,28 +53,38 @@ void divide(std::vector<double>& numbers, Index by) {
   for (double& x : numbers) x /= static_cast<double>(by);
 }
 
-std::vector<std::vector<double>> means(UnrotatedQueries& queries, const StreamShape& shape,
-                                       Index rows) {
-  std::vector<std::vector<double>> out(static_cast<std::size_t>(shape.heads_per_kv),
-                                       std::vector<double>(static_cast<std::size_t>(shape.d), 0.0));
-  queries.for_each_block([&](Index count) {
+using Vectors = std::vector<std::vector<double>>;  // by query head
+
+// Calls body(queries, rows) for blocks of rows of one text after the other.
+template <class Body>
+void for_each_block(const CalibrationTexts& texts, const RowsOfText& rows, const Body& body) {
+  texts.for_each([&](const Stream& stream, Index prompt) {
+    UnrotatedQueries queries(stream, rows(stream, prompt));
+    queries.for_each_block([&](Index count) { body(queries, count); });
+  });
+}
+
+Vectors means(const CalibrationTexts& texts, const RowsOfText& rows, Index& total) {
+  Vectors out(static_cast<std::size_t>(texts.heads_per_kv),
+              std::vector<double>(static_cast<std::size_t>(texts.d), 0.0));
+  for_each_block(texts, rows, [&](UnrotatedQueries& queries, Index count) {
     for (std::size_t g = 0; g < out.size(); ++g) {
       for (Index r = 0; r < count; ++r) {
         const double* q = queries.row(g, r);
-        for (Index k = 0; k < shape.d; ++k) out[g][k] += q[k];
+        for (Index k = 0; k < texts.d; ++k) out[g][k] += q[k];
       }
     }
+    total += count;
   });
-  for (auto& mean : out) divide(mean, rows);
+  for (auto& mean : out) divide(mean, total);
   return out;
 }
 
-std::vector<std::vector<double>> covariances(UnrotatedQueries& queries, const StreamShape& shape,
-                                             Index rows,
-                                             const std::vector<std::vector<double>>& mean) {
-  const Index d = shape.d;
-  std::vector<std::vector<double>> out(mean.size(), std::vector<double>(size_of(d, d), 0.0));
-  queries.for_each_block([&](Index count) {
+Vectors covariances(const CalibrationTexts& texts, const RowsOfText& rows, Index total,
+                    const Vectors& mean) {
+  const Index d = texts.d;
+  Vectors out(mean.size(), std::vector<double>(size_of(d, d), 0.0));
+  for_each_block(texts, rows, [&](UnrotatedQueries& queries, Index count) {
     for (std::size_t g = 0; g < mean.size(); ++g) {
       for (Index r = 0; r < count; ++r) {
         double* q = queries.row(g, r);
@@ -87,7 +97,7 @@ std::vector<std::vector<double>> covariances(UnrotatedQueries& queries, const St
   });
   for (auto& covariance : out) {
     mirror_upper({covariance.data(), d, d});
-    divide(covariance, rows);
+    divide(covariance, total);
   }
   return out;
 }
@@ -105,21 +115,58 @@ void turn_both_sides(const Turn& turn, Index d, std::vector<double>& s) {
   }
 }
 
+// One array as vectors by query head.
+Vectors read_vectors(const CalibrationParameter& calibration, const Stream& stream,
+                     const std::string& name, std::vector<Index> shape) {
+  const std::vector<double> all = calibrated(calibration, stream, name, shape);
+  const Index length = std::ssize(all) / shape.front();
+  Vectors out;
+  for (auto at = all.begin(); at != all.end(); at += length) out.emplace_back(at, at + length);
+  return out;
+}
+
+ExpectedQueries read_queries(const CalibrationParameter& calibration, const Stream& stream,
+                             bool covariance) {
+  const Index heads = stream.shape.heads_per_kv;
+  const Index d = stream.shape.d;
+  ExpectedQueries out{read_vectors(calibration, stream, "mean", {heads, d}), {}};
+  if (covariance) out.covariance = read_vectors(calibration, stream, "covariance", {heads, d, d});
+  return out;
+}
+
+std::vector<double> joined(const Vectors& vectors) {
+  std::vector<double> out;
+  for (const auto& each : vectors) out.insert(out.end(), each.begin(), each.end());
+  return out;
+}
+
 }  // namespace
+
+ExpectedQueries unrotated_queries(const CalibrationTexts& texts, const RowsOfText& rows,
+                                  bool covariance) {
+  ExpectedQueries out;
+  Index total = 0;
+  out.mean = means(texts, rows, total);
+  if (covariance) out.covariance = covariances(texts, rows, total, out.mean);
+  return out;
+}
+
+void turn_to_future(ExpectedQueries& queries, const Rope& rope, Index first_future, Index future) {
+  const Turn turn = Turn::mean(rope, first_future, first_future + future);
+  for (auto& mean : queries.mean) {
+    const std::vector<double> unturned = mean;
+    turn.apply(unturned.data(), std::ssize(mean), mean.data());
+  }
+  for (auto& each : queries.covariance) {
+    turn_both_sides(turn, std::ssize(queries.mean.front()), each);
+  }
+}
 
 ExpectedQueries expected_queries(const Stream& stream, PromptRange rows, Index first_future,
                                  Index future, bool covariance) {
-  const StreamShape& shape = stream.shape;
-  UnrotatedQueries queries(stream, rows);
-  ExpectedQueries out;
-  out.mean = means(queries, shape, rows.size());
-  if (covariance) out.covariance = covariances(queries, shape, rows.size(), out.mean);
-  const Turn turn = Turn::mean(*shape.rope, first_future, first_future + future);
-  for (auto& mean : out.mean) {
-    const std::vector<double> unturned = mean;
-    turn.apply(unturned.data(), shape.d, mean.data());
-  }
-  for (auto& each : out.covariance) turn_both_sides(turn, shape.d, each);
+  ExpectedQueries out = unrotated_queries(
+      one_text(stream, rows.last), [&](const Stream&, Index) { return rows; }, covariance);
+  turn_to_future(out, *stream.shape.rope, first_future, future);
   return out;
 }
 
@@ -151,8 +198,13 @@ std::vector<double> expected_logits(const ExpectedQueries& queries, int g, const
 ExpectedAttention::Result ExpectedAttention::compute(const SharedContext& context) const {
   const Stream& stream = context.stream;
   const PromptRange tokens = compressed_prompt(stream.shape, context.prompt, sinks, 0).middle;
-  const ExpectedQueries queries =
-      expected_queries(stream, tokens, context.prompt, future, covariance);
+  ExpectedQueries queries;
+  if (calibration) {
+    queries = read_queries(*calibration, stream, covariance);
+    turn_to_future(queries, *stream.shape.rope, context.prompt, future);
+  } else {
+    queries = expected_queries(stream, tokens, context.prompt, future, covariance);
+  }
   Result total(static_cast<std::size_t>(tokens.size()), 0.0);
   for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
     std::vector<double> head = expected_logits(queries, g, stream, tokens);
@@ -161,6 +213,19 @@ ExpectedAttention::Result ExpectedAttention::compute(const SharedContext& contex
   }
   for (double& x : total) x /= stream.shape.heads_per_kv;
   return total;
+}
+
+CalibratedNumbers calibrated_queries(const TokenCount& sinks, const CalibrationTexts& texts) {
+  const auto rows = [&](const Stream& stream, Index prompt) {
+    require_none(lacks_expected_queries(sinks.of(prompt), stream.shape, prompt));
+    const PromptRange middle = compressed_prompt(stream.shape, prompt, sinks.of(prompt), 0).middle;
+    if (middle.size() == 0) throw CellError("no token is behind the sinks");
+    return middle;
+  };
+  const ExpectedQueries queries = unrotated_queries(texts, rows, true);
+  const Index heads = texts.heads_per_kv;
+  return {{"mean", {{heads, texts.d}, joined(queries.mean)}},
+          {"covariance", {{heads, texts.d, texts.d}, joined(queries.covariance)}}};
 }
 
 std::optional<std::string> cannot_expect(const TokenCount& budget, const TokenCount& sinks,

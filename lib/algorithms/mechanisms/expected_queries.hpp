@@ -2,11 +2,13 @@
 // turned to the positions that come next.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "algorithms/mechanisms/budget.hpp"
+#include "algorithms/mechanisms/calibrated.hpp"
 #include "algorithms/shared_work.hpp"
 #include "core/stream.hpp"
 
@@ -18,10 +20,17 @@ struct ExpectedQueries {
   std::vector<std::vector<double>> covariance;  // [G][d * d], row-major, divisor: rows; or empty
 };
 
-// Mean and covariance of the queries of `rows`, at least one, each turned back by its position, and
-// then by the mean of the turns by [first_future, first_future + future). Needs these queries and
-// stream.shape.rope. The dump's queries carry the model's attention_scaling, which RoPE multiplies
-// in: it stays.
+// Rows of a text, at least one. Throws CellError where it lacks their queries or its RoPE data.
+using RowsOfText = std::function<PromptRange(const Stream&, Index prompt)>;
+
+// Mean and covariance of the queries of these rows of texts, each turned back by its position. The
+// dump's queries carry the model's attention_scaling, which RoPE multiplies in: it stays.
+ExpectedQueries unrotated_queries(const CalibrationTexts& texts, const RowsOfText& rows,
+                                  bool covariance);
+// Turned by the mean of the turns by [first_future, first_future + future).
+void turn_to_future(ExpectedQueries& queries, const Rope& rope, Index first_future, Index future);
+
+// Both, of `rows` of one stream. Needs these queries and stream.shape.rope.
 ExpectedQueries expected_queries(const Stream& stream, PromptRange rows, Index first_future,
                                  Index future, bool covariance);
 
@@ -35,11 +44,15 @@ struct ExpectedAttention {
   Index sinks = 0;
   Index future = 0;
   bool covariance = false;
+  OptionalCalibration calibration = std::nullopt;  // in place of the prompt's queries
 
   using Result = std::vector<double>;
   Result compute(const SharedContext& context) const;
   auto operator<=>(const ExpectedAttention&) const = default;
 };
+
+// Numbers of a calibration file for it: `mean` and `covariance`, before rotation.
+CalibratedNumbers calibrated_queries(const TokenCount& sinks, const CalibrationTexts& texts);
 
 // A method that ranks the tokens behind its sinks by the queries of the same rows: why it cannot
 // run on a stream, and the parameter `future`.
@@ -51,7 +64,7 @@ std::optional<std::string> lacks_expected_queries(Index sinks, const StreamShape
                                                   Index prompt);
 
 template <class P>
-Field<P> future_field(Index P::* member) {
+Field<P> future_field(Index P::*member) {
   return field("future", member, "positions after the prompt over which rotations are averaged")
       .at_least(1)
       .at_most(1e6);

@@ -16,7 +16,9 @@
 // goes. As in kvpress the last chunk is filled up with keys and queries of zeros, which take part:
 // its mask of keys is a logit of -1e-9. Departures: `sketch` 0 takes the keys themselves, exact
 // leverage scores; sinks and recent tokens are kept by rule (kvpress gives them the largest score).
-// The paper's own leverage scores are by singular vectors, and its blend is another. Compared on
+// The paper's own leverage scores are by singular vectors, and its blend is another. No calibration
+// file is taken: leverage is a token's part in the Gram matrix of its own prompt, and attention is
+// the prompt's own; with other texts' numbers neither would be what the paper names. Compared on
 // the shipped dump in double precision by `tests/peers/run.sh`: kvpress 0.5.5 keeps the same
 // tokens, its random sketch replaced by none.
 #include <algorithm>

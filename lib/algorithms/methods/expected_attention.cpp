@@ -1,15 +1,16 @@
 // expected_attention: tokens by the attention that later queries would pay them if these were drawn
-// from a normal distribution with the mean and covariance of the prompt's, times the size of their
-// values.
+// from a normal distribution with the mean and covariance of the prompt's, or of other texts',
+// times the size of their values.
 //
 // Source: Expected Attention (Devoto et al., arXiv 2510.00636) by kvpress 8bb29b9,
 // expected_attention_press.py.
 //   mu, Sigma -> ExpectedQueries, n_future_positions -> future, n_sink -> sinks, epsilon ->
 //   epsilon, use_covariance -> covariance, use_vnorm -> value_norm
-// Departures: logits have the model's scale (kvpress: 1 / sqrt(d)), and no soft-cap. Statistics of
-// a calibration (expected_attention_with_stats.py) are not read. On a sliding layer the visible
-// part of the prompt is all there is, its queries included.
-// Compared on the shipped dump in double precision: kvpress 0.5.5 (ExpectedAttentionPress; by
+// Departures: logits have the model's scale (kvpress: 1 / sqrt(d)), and no soft-cap. On a sliding
+// layer the visible part of the prompt is all there is, its queries included. A calibration file
+// (arrays `mean` and `covariance`, before rotation) has the part of
+// expected_attention_with_stats.py; the statistics that kvpress publishes are not read. Compared on
+// the shipped dump in double precision: kvpress 0.5.5 (ExpectedAttentionPress; by
 // `tests/peers/run.sh`) keeps the same tokens, errors per row equal to 9 digits at least.
 #include <cmath>
 
@@ -27,10 +28,11 @@ struct Parameters {
   bool covariance = true;
   bool value_norm = true;
   double epsilon = 0.0;
+  OptionalCalibration calibration;
 };
 
 ExpectedAttention work_of(const Parameters& p, Index prompt) {
-  return {p.sinks.of(prompt), p.future, p.covariance};
+  return {p.sinks.of(prompt), p.future, p.covariance, p.calibration};
 }
 
 std::unique_ptr<Algorithm> create(const Parameters& p, const CellContext& context) {
@@ -66,9 +68,13 @@ AlgorithmDescription describe() {
       field("covariance", &P::covariance,
             "true: queries have the prompt's covariance; false: all are the mean query"),
       field("value_norm", &P::value_norm, "scores are multiplied by the norms of values"),
-      field("epsilon", &P::epsilon, "added to the expected attention if value_norm is on")};
+      field("epsilon", &P::epsilon, "added to the expected attention if value_norm is on"),
+      calibration_field(&P::calibration)};
+  d.calibration_params = {"sinks"};
   d.skip_reason = [](const Parameters& p, const StreamShape& shape, Index prompt) {
-    return cannot_expect(p.budget, p.sinks, shape, prompt);
+    if (!p.calibration) return cannot_expect(p.budget, p.sinks, shape, prompt);
+    if (shape.rope == nullptr) return lacks_expected_queries(p.sinks.of(prompt), shape, prompt);
+    return cannot_compress(p.budget, p.sinks, 0, shape, prompt);
   };
   d.shared_work = [](const Parameters& p, const StreamShape& shape, Index prompt, std::uint32_t) {
     if (keeps_whole_prompt(p.budget.of(prompt), shape, prompt)) return std::vector<SharedWork>{};
@@ -78,6 +84,9 @@ AlgorithmDescription describe() {
     return most_kept_once(p.budget.of(prompt), 0, shape, prompt);
   };
   d.only_appends = [](const Parameters&) { return true; };
+  d.calibrate = [](const Parameters& p, const CalibrationTexts& texts) {
+    return calibrated_queries(p.sinks, texts);
+  };
   d.create = create;
   return d;
 }

@@ -42,7 +42,7 @@ AlgorithmDescription describe() {
   d.derived = {{"method", "the method that the cache file names"}};
   d.misfit = [](const Parameters& p, const StreamId& id, const StreamShape& shape,
                 Index prompt) -> std::optional<Misfit> {
-    const KeptHead* head = p.file.cache->find(id);
+    const KeptHead* head = p.file.content->find(id);
     if (head == nullptr) {
       return Misfit{"file", "the cache file has no rows of this head", Misfit::Kind::kSkip};
     }
@@ -56,7 +56,7 @@ AlgorithmDescription describe() {
            "value, and the bytes that it takes into key_bytes and value_bytes";
   };
   d.create = [](const Parameters& p, const CellContext& context) {
-    return std::make_unique<Given>(*p.file.cache, context);
+    return std::make_unique<Given>(*p.file.content, context);
   };
   return d;
 }

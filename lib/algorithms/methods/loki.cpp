@@ -9,17 +9,18 @@
 //   position, applied to rotated queries and keys all the same, as the release does
 //   basis channels: those of largest mean |q_c k_c| over the prompt's tokens, summed over the query
 //   heads; label_bits 4 stores a token's channels as 4-bit numbers between their least and largest
-// Departures: both releases calibrate on other texts; here the prompt calibrates itself, which
-// flatters. Bases from other texts and a random one are not offered. The mean is not subtracted
-// from keys when they are scored, as in Loki's release. No token is privileged unless `recent` says
-// so. `share` group adds the scores of the query heads of a KV head, which then read the same
-// tokens. Ties: lower channel, earlier token.
+// Departures: both releases calibrate on other texts; here the prompt calibrates itself, unless a
+// calibration file is named (arrays `values` and `vectors`, or `channels`). A random basis is not
+// offered. The mean is not subtracted from keys when they are scored, as in Loki's release. No
+// token is privileged unless `recent` says so. `share` group adds the scores of the query heads of
+// a KV head, which then read the same tokens. Ties: lower channel, earlier token.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "algorithms/mechanisms/budget.hpp"
+#include "algorithms/mechanisms/calibrated.hpp"
 #include "algorithms/mechanisms/group_rule.hpp"
 #include "algorithms/mechanisms/read_share.hpp"
 #include "algorithms/typed_algorithm.hpp"
@@ -44,41 +45,97 @@ struct Parameters {
   Index label_bits = kFullBits;
   Index recent = 0;
   ReadShare share = ReadShare::kHead;
+  OptionalCalibration calibration;
 };
 
 using Vector = std::vector<double>;
 
-// Shared work: eigenvectors of the covariance of the visible prompt's keys, by falling eigenvalue.
+std::optional<std::string> lacks_keys(bool unrotated, const StreamShape& shape, Index prompt) {
+  if (visible_prompt(shape, prompt).size() == 0) {
+    return "the visible prompt is empty, and loki calibrates on it";
+  }
+  if (unrotated && shape.rope == nullptr) {
+    return "the dump has no RoPE data to turn keys back with";
+  }
+  return std::nullopt;
+}
+
+// Keys of the visible prompt, [tokens, d].
+Vector visible_keys(const Stream& stream, Index prompt, bool unrotated) {
+  const PromptRange range = visible_prompt(stream.shape, prompt);
+  const Index d = stream.shape.d;
+  Vector keys(static_cast<std::size_t>(range.size() * d));
+  for (Index token = range.first; token < range.last; ++token) {
+    const double* key = stream.keys.row(token);
+    double* out = keys.data() + (token - range.first) * d;
+    if (unrotated) {
+      Turn(*stream.shape.rope, -static_cast<double>(token)).apply(key, d, out);
+    } else {
+      std::copy(key, key + d, out);
+    }
+  }
+  return keys;
+}
+
+// Eigenvectors of the covariance of the texts' visible keys, by falling eigenvalue.
+SymmetricEigen components(const CalibrationTexts& texts, bool unrotated, bool centre) {
+  const Index d = texts.d;
+  Vector mean(static_cast<std::size_t>(d), 0.0);
+  double count = 0.0;
+  texts.for_each([&](const Stream& stream, Index prompt) {
+    require_none(lacks_keys(unrotated, stream.shape, prompt));
+    const Vector keys = visible_keys(stream, prompt, unrotated);
+    for (std::size_t k = 0; k < keys.size(); ++k) mean[k % mean.size()] += keys[k];
+    count += static_cast<double>(std::ssize(keys) / d);
+  });
+  for (double& each : mean) each = centre ? each / count : 0.0;
+  Vector covariance(static_cast<std::size_t>(d * d), 0.0);
+  const MutableMatrix squares(covariance.data(), d, d);
+  texts.for_each([&](const Stream& stream, Index prompt) {
+    Vector keys = visible_keys(stream, prompt, unrotated);
+    for (std::size_t k = 0; k < keys.size(); ++k) keys[k] -= mean[k % mean.size()];
+    add_gram({keys.data(), std::ssize(keys) / d, d}, squares);
+  });
+  mirror_upper(squares);
+  for (double& each : covariance) each /= count;
+  return symmetric_eigen(std::move(covariance), d);
+}
+
+// Sum of |q_c k_c| over the texts' visible tokens and the query heads, by channel.
+Vector channel_sizes(const CalibrationTexts& texts) {
+  Vector sizes(static_cast<std::size_t>(texts.d), 0.0);
+  texts.for_each([&](const Stream& stream, Index prompt) {
+    require_none(lacks_keys(false, stream.shape, prompt));
+    require_none(lacks_prompt_queries(0, stream.shape, prompt));
+    const PromptRange range = visible_prompt(stream.shape, prompt);
+    for (Index token = range.first; token < range.last; ++token) {
+      const double* key = stream.keys.row(token);
+      for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
+        const double* query = stream.query(g, token);
+        for (std::size_t c = 0; c < sizes.size(); ++c) sizes[c] += std::fabs(query[c] * key[c]);
+      }
+    }
+  });
+  return sizes;
+}
+
+// Shared work: the components of the prompt, or of a calibration.
 struct KeyComponents {
   bool unrotated = false;
   bool centre = true;
+  OptionalCalibration calibration;
 
   using Result = SymmetricEigen;
   Result compute(const SharedContext& context) const {
     const Stream& stream = context.stream;
-    const PromptRange range = visible_prompt(stream.shape, context.prompt);
+    if (!calibration) return components(one_text(stream, context.prompt), unrotated, centre);
     const Index d = stream.shape.d;
-    const auto count = static_cast<double>(range.size());
-    Vector keys;
-    keys.reserve(range.size() * d);
-    Vector mean(static_cast<std::size_t>(d), 0.0);
-    for (Index token = range.first; token < range.last; ++token) {
-      Vector key(stream.keys.row(token), stream.keys.row(token) + d);
-      if (unrotated) {
-        Turn(*stream.shape.rope, -static_cast<double>(token))
-            .apply(stream.keys.row(token), d, key.data());
-      }
-      for (std::size_t c = 0; c < key.size(); ++c) mean[c] += key[c];
-      keys.insert(keys.end(), key.begin(), key.end());
+    const Vector vectors = calibrated(*calibration, stream, "vectors", {d, d});
+    Result eigen{calibrated(*calibration, stream, "values", {d}), {}};
+    for (auto at = vectors.begin(); at != vectors.end(); at += d) {
+      eigen.vectors.emplace_back(at, at + d);
     }
-    for (double& each : mean) each = centre ? each / count : 0.0;
-    for (std::size_t k = 0; k < keys.size(); ++k) keys[k] -= mean[k % mean.size()];
-    Vector covariance(static_cast<std::size_t>(d * d), 0.0);
-    const MutableMatrix squares(covariance.data(), d, d);
-    add_gram({keys.data(), range.size(), d}, squares);
-    mirror_upper(squares);
-    for (double& each : covariance) each /= count;
-    return symmetric_eigen(std::move(covariance), d);
+    return eigen;
   }
   // The keys, and a covariance with what an eigenvalue solver makes of it.
   double scratch(const StreamShape& shape, Index prompt) const {
@@ -88,35 +145,41 @@ struct KeyComponents {
   auto operator<=>(const KeyComponents&) const = default;
 };
 
-// Shared work: sum of |q_c k_c| over the visible prompt's tokens and the query heads, by channel.
+// Shared work: the sizes of channels, likewise.
 struct ChannelSizes {
+  OptionalCalibration calibration;
+
   using Result = Vector;
   Result compute(const SharedContext& context) const {
     const Stream& stream = context.stream;
-    const PromptRange range = visible_prompt(stream.shape, context.prompt);
-    Result sizes(static_cast<std::size_t>(stream.shape.d), 0.0);
-    for (Index token = range.first; token < range.last; ++token) {
-      const double* key = stream.keys.row(token);
-      for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
-        const double* query = stream.query(g, token);
-        for (std::size_t c = 0; c < sizes.size(); ++c) sizes[c] += std::fabs(query[c] * key[c]);
-      }
-    }
-    return sizes;
+    if (calibration) return calibrated(*calibration, stream, "channels", {stream.shape.d});
+    return channel_sizes(one_text(stream, context.prompt));
   }
   auto operator<=>(const ChannelSizes&) const = default;
 };
+
+KeyComponents components_of(const Parameters& p) {
+  return {p.basis == Basis::kUnrotatedKeys, p.centre, p.calibration};
+}
+
+CalibratedNumbers calibrate(const Parameters& p, const CalibrationTexts& texts) {
+  const Index d = texts.d;
+  if (p.basis == Basis::kChannels) return {{"channels", {{d}, channel_sizes(texts)}}};
+  SymmetricEigen eigen = components(texts, p.basis == Basis::kUnrotatedKeys, p.centre);
+  Vector vectors;
+  for (const Vector& each : eigen.vectors) vectors.insert(vectors.end(), each.begin(), each.end());
+  return {{"values", {{d}, std::move(eigen.values)}}, {"vectors", {{d, d}, std::move(vectors)}}};
+}
 
 class Loki final : public Algorithm {
  public:
   Loki(const Parameters& p, const CellContext& context)
       : stream_(context.stream), p_(p), budget_(p.budget.of(context.prompt)) {
     if (p_.basis == Basis::kChannels) {
-      channels_ = best_tokens(context.shared.get(ChannelSizes{}), 0, p_.rank);
+      channels_ = best_tokens(context.shared.get(ChannelSizes{p.calibration}), 0, p_.rank);
       sketch_.lookup.shared_bits = stream_.shape.d;  // whether a channel is chosen
     } else {
-      const auto& eigen =
-          context.shared.get(KeyComponents{p_.basis == Basis::kUnrotatedKeys, p_.centre});
+      const auto& eigen = context.shared.get(components_of(p));
       axes_.assign(eigen.vectors.begin(), eigen.vectors.begin() + p_.rank);
       set_gap(eigen.values);
       // Keys are kept in the whole basis, and queries are turned into it.
@@ -243,10 +306,13 @@ AlgorithmDescription describe() {
       field("label_bits", &Parameters::label_bits,
             "bits of a number that ranks a token: 16, or 4 with basis channels"),
       field("recent", &Parameters::recent, "last tokens, read whatever their score").at_least(0),
-      read_share_field(&Parameters::share)};
+      read_share_field(&Parameters::share),
+      calibration_field(&Parameters::calibration)};
+  d.calibration_params = {"basis", "centre"};
   d.never_evicts = [](const Parameters&) { return true; };
   d.needs = [](const Parameters& p) {
-    return Needs{.row_logits = true, .prompt_queries = p.basis == Basis::kChannels};
+    return Needs{.row_logits = true,
+                 .prompt_queries = p.basis == Basis::kChannels && !p.calibration};
   };
   d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
     if (p.label_bits == kFullBits) return std::nullopt;
@@ -262,25 +328,21 @@ AlgorithmDescription describe() {
       return "recent is " + std::to_string(p.recent) + " tokens, and the budget of " +
              std::to_string(budget) + " leaves no room for them";
     }
-    if (visible_prompt(shape, prompt).size() == 0) {
-      return "the visible prompt is empty, and loki calibrates on it";
-    }
     if (p.rank > shape.d) {
       return "rank " + std::to_string(p.rank) + " is more than the " + std::to_string(shape.d) +
              " dimensions of a key";
     }
-    if (p.basis == Basis::kUnrotatedKeys && shape.rope == nullptr) {
-      return "the dump has no RoPE data to turn keys back with";
-    }
-    return std::nullopt;
+    if (p.calibration) return std::nullopt;
+    return lacks_keys(p.basis == Basis::kUnrotatedKeys, shape, prompt);
   };
   d.shared_work = [](const Parameters& p, const StreamShape&, Index, std::uint32_t) {
-    if (p.basis == Basis::kChannels) return std::vector<SharedWork>{ChannelSizes{}};
-    return std::vector<SharedWork>{KeyComponents{p.basis == Basis::kUnrotatedKeys, p.centre}};
+    if (p.basis == Basis::kChannels) return std::vector<SharedWork>{ChannelSizes{p.calibration}};
+    return std::vector<SharedWork>{components_of(p)};
   };
   d.memory = [](const Parameters& p, const StreamShape& shape, Index) {
     return CellMemory{.held = 8.0 * static_cast<double>(p.rank * (shape.tokens + shape.d))};
   };
+  d.calibrate = calibrate;
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Loki>(p, context);
   };

@@ -1,0 +1,63 @@
+#include "run/calibrate.hpp"
+
+#include <memory>
+#include <string>
+
+#include "commands.hpp"
+#include "exit_codes.hpp"
+#include "output/log.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr const char* kCalibrateFooter =
+    R"(Writes the numbers that a method takes from a text, by layer and KV head, made from every token of
+all texts together. A sweep names the file, relative to the sweep file, by the parameter calibration
+of the method; the prompt that is compressed then gives none. Cells have the file's fingerprint in
+their key, and derived.calibrated_on_text says whether it was made from the cell's text, too. A file of
+another model, of other sizes of heads or of another rotation is refused.
+`kvbench list algorithms NAME` says whether a method takes one.
+
+Examples:
+  kvbench calibrate --method qfilters --dump data/smollm2-constitution.h5 --out filters.cal.h5
+  kvbench calibrate --method loki --params '{"centre": false}' --dump data/focused.h5 --out loki.cal.h5)";
+
+int run(const CalibrateRequest& request) {
+  const auto made = calibrate(request);
+  Index tokens = 0;
+  for (const CalibratedText& text : made->texts) tokens += text.tokens;
+  log_text("{}: {} calibrated on {} text{} of {} tokens, {} layer{}, fingerprint {}\n", request.out,
+           made->method, made->texts.size(), made->texts.size() == 1 ? "" : "s", tokens,
+           made->layers.size(), made->layers.size() == 1 ? "" : "s", made->fingerprint);
+  return kExitDone;
+}
+
+}  // namespace
+
+Command add_calibrate(CLI::App& app) {
+  const auto options = std::make_shared<CalibrateRequest>();
+  CLI::App* command = app.add_subcommand(
+      "calibrate", "Make a file of what a method takes from texts, for sweeps of others");
+  command->add_option("--method", options->method, "The method")->type_name("NAME")->required();
+  command->add_option("--dump", options->dumps, "Dumps of the texts")->required();
+  command->add_option("-o,--out", options->out, "The calibration file to write")
+      ->type_name("FILE")
+      ->required();
+  command
+      ->add_option("--params", options->params,
+                   "Parameters of the method that the numbers depend on, as JSON")
+      ->type_name("JSON");
+  command
+      ->add_option("--sequences", options->sequences,
+                   "Sequences, separated by commas; default: all")
+      ->delimiter(',');
+  command->add_option("--layers", options->layers, "Layers, separated by commas; default: all")
+      ->delimiter(',');
+  command->add_option("--tokens", options->tokens, "The first N tokens of each text; default: all")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command->footer(kCalibrateFooter);
+  return {command, [options] { return run(*options); }};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,98 @@
+#include "sweep/named_files.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "json/pointer.hpp"
+#include "sweep/axis.hpp"
+#include "sweep/parameter_columns.hpp"
+
+namespace kvbench {
+namespace {
+
+auto& list_of(Plan& plan, const KeptCache*) { return plan.caches; }
+auto& list_of(Plan& plan, const Calibration*) { return plan.calibrations; }
+
+std::optional<Misfit> misfit_of_calibration(const Calibration& file, const std::string& name,
+                                            const PlannedDump& dump, const WorkGroup& group,
+                                            const AlgorithmDescription& algorithm,
+                                            const Params& params) {
+  const auto refuse = [&](std::string clause) {
+    return Misfit{name, std::move(clause), Misfit::Kind::kError};
+  };
+  if (file.method != algorithm.id) {
+    return refuse(fmt::format("is a calibration of {}, and the method is {}; calibrate {}",
+                              file.method, algorithm.id, algorithm.id));
+  }
+  if (const std::string own = calibrated_params(algorithm, params); own != file.params) {
+    return refuse(fmt::format("was calibrated with {}, and the cell has {}; calibrate with these",
+                              file.params, own));
+  }
+  if (auto why = misfit(file, dump.model, group.layer, group.kv_heads, group.shape)) {
+    return refuse(std::move(*why));
+  }
+  if (file.find(group.layer) == nullptr) {
+    return Misfit{name, "the calibration file does not have this layer", Misfit::Kind::kSkip};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void take_files(const SweepConfig& config, Plan& plan, ErrorList& errors) {
+  std::map<std::string, std::string> seen;  // fingerprint -> path
+  const auto take = [&](const auto& file, const std::string& place) {
+    if (!file.content) {
+      errors.add(place, file.path + " was not opened");
+      return;
+    }
+    const auto [first, fresh] = seen.emplace(file.content->fingerprint, file.path);
+    if (fresh) list_of(plan, file.content.get()).push_back(file.content);
+    if (first->second == file.path) return;
+    errors.add(place, fmt::format("{} and {} have the same content; list one of them",
+                                  first->second, file.path));
+  };
+  for (const SweepEntry& entry : config.entries) {
+    for (const auto& [name, values] : entry.axes) {
+      const std::string place = child(child(entry.pointer, "params"), name);
+      for (const Value& value : values) {
+        visit_file(value, [&](const auto& file) { take(file, place); });
+      }
+    }
+  }
+  errors.throw_if_any();
+}
+
+std::string calibrated_params(const AlgorithmDescription& algorithm, const Params& params) {
+  nlohmann::json object = nlohmann::json::object();
+  for (const std::string& name : algorithm.calibration_params) {
+    const auto parameter = std::ranges::find(algorithm.parameters, name, &Parameter::name);
+    const Value* value = params.find(name);
+    object[name] = value_json(value != nullptr ? *value : default_of(*parameter));
+  }
+  return exact_line(object);
+}
+
+std::optional<Misfit> misfit_of_files(const PlannedDump& dump, const WorkGroup& group,
+                                      const AlgorithmDescription& algorithm, const Params& params) {
+  for (const auto& [name, value] : params.entries()) {
+    if (const auto* file = std::get_if<CalibrationParameter>(&value)) {
+      auto found = misfit_of_calibration(*file->content, name, dump, group, algorithm, params);
+      if (found) return found;
+    }
+    const auto* file = std::get_if<CacheParameter>(&value);
+    if (file == nullptr || file->content->dump.empty()) continue;
+    if (file->content->dump == dump.fingerprint) continue;
+    return Misfit{name,
+                  "the cache file is of another dump, with fingerprint " + file->content->dump,
+                  Misfit::Kind::kSkip};
+  }
+  return std::nullopt;
+}
+
+}  // namespace kvbench

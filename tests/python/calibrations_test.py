@@ -1,0 +1,67 @@
+"""kb.calibrate: the program's file, named by kb.run, kb.replay and kb.Recorder."""
+
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import kvbench as kb
+from streams import DUMP, PROGRAM, without
+
+TOKENS, PROMPT = 400, 300
+
+
+class Calibrations(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.addCleanup(os.chdir, Path.cwd())
+        os.chdir(self.folder)  # paths are relative to it
+        self.fingerprint = kb.calibrate("qfilters", DUMP, out="m.cal.h5", layers=[0], tokens=PROMPT)
+
+    def sweep(self, **params):
+        return {"dumps": [str(DUMP)], "select": {"layers": [0], "tokens": TOKENS}, "seeds": [0],
+                "replay": {"prompt_tokens": PROMPT},
+                "algorithms": [{"algorithm": "qfilters", "params": {"budget": 64, **params}}]}
+
+    def test_it_is_the_program_s_file(self):
+        subprocess.run([PROGRAM, "calibrate", "--method", "qfilters", "--dump", DUMP, "--out", "program.h5",
+                        "--layers", "0", "--tokens", str(PROMPT)], check=True, capture_output=True)
+        self.assertEqual(Path("m.cal.h5").read_bytes(), Path("program.h5").read_bytes())
+
+    def test_sweeps_replays_and_recorders_take_it(self):
+        own = kb.run(self.sweep(calibration="prompt"), out="own", quiet=True)
+        self.assertNotIn("calibration", own.cells[0]["key"]["params"])
+        results = kb.run(self.sweep(calibration="m.cal.h5"), out="given", quiet=True)
+        layer = next(iter(kb.open_dump(DUMP).values()))[0]
+        for head, (cell, without_file) in enumerate(zip(results.cells, own.cells)):
+            self.assertEqual(cell["key"]["params"]["calibration"], self.fingerprint)
+            self.assertIs(cell["derived"]["calibrated_on_text"], True)
+            self.assertEqual(cell["errors"], without_file["errors"])
+            replayed = kb.replay(layer, "qfilters", budget=64, calibration="m.cal.h5", head=head,
+                                 tokens=TOKENS, prompt=PROMPT)
+            self.assertEqual(without(replayed.record), without(cell))
+        arrays = {name: getattr(layer, name)[:, :TOKENS] for name in "qkv"}
+        sweep = {name: value for name, value in self.sweep(calibration="m.cal.h5").items() if name not in ("dumps", "select")}
+        rope = {"inv_freq": layer.rope[0], "layout": layer.rope[1]}
+        with kb.Recorder(sweep, out="live", layers=30, quiet=True, rope=rope) as recorder:
+            recorder.layer("text", 0, **arrays, scale=layer.scale)
+        self.assertEqual([cell["errors"] for cell in recorder.results.cells], [cell["errors"] for cell in results.cells])
+
+    def test_refusals_name_keywords(self):
+        with self.assertRaisesRegex(kb.Error, "^method: h2o is not a method that is calibrated"):
+            kb.calibrate("h2o", DUMP, out="x.h5")
+        with self.assertRaisesRegex(kb.Error, "^params: /rank: unknown parameter of loki; it has basis, centre"):
+            kb.calibrate("loki", [DUMP], out="x.h5", params={"rank": 3})
+        with self.assertRaisesRegex(kb.Error, "was calibrated with"):
+            kb.calibrate("loki", DUMP, out="m.cal.h5", layers=[0], params={"basis": "channels"})
+            sweep = self.sweep()
+            sweep["algorithms"] = [{"algorithm": "loki", "params": {"budget": 64, "rank": 8, "calibration": "m.cal.h5"}}]
+            kb.run(sweep, out="out", quiet=True)
+        self.assertFalse(Path("x.h5").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
