@@ -291,7 +291,9 @@ def remedy_of_shapes(q: Shape, k: Shape, v: Shape) -> str:
     if fits(*(turned(shape, (1, 0, 2)) for shape in (q, k, v))):
         return "; they are [tokens, heads, columns]: say --order tokens"
     turns = list(itertools.permutations(range(3)))
-    for of_k, of_v in sorted(itertools.product(turns, turns), key=lambda axes: axes.count(turns[0])):
+    for of_k, of_v in sorted(
+        itertools.product(turns, turns), key=lambda axes: axes.count(turns[0])
+    ):
         if fits(q, turned(k, of_k), turned(v, of_v)):
             named = {"k": of_k, "v": of_v}
             return "; they fit with " + " and ".join(
@@ -386,7 +388,7 @@ def token_ids_of(
 ) -> np.ndarray:
     assert found.token_ids is not None
     array = np.asarray(found.token_ids[0][found.token_ids[1]][0])
-    if array.ndim != 2 and (array.ndim, batch) != (1, 1) or array.ndim == 2 and len(array) != batch:
+    if array.shape[:-1] != (batch,) and (array.ndim, batch) != (1, 1):
         wanted = f"[{batch}, {tokens}]" if batch > 1 else f"[{tokens}]"
         raise Fault(f"sequence {sequence}: token_ids {list(array.shape)}; expected {wanted}")
     numbers = array[index] if array.ndim == 2 else array

@@ -74,6 +74,13 @@ class Rope:
         return turned
 
 
+def common_type(types: set[str]) -> str:
+    """The smallest type of a dump that holds numbers of all of these exactly."""
+    if len(types) == 1 and types <= {"float16", "bfloat16", "float32"}:
+        return next(iter(types))
+    return "float32" if types <= {"float16", "bfloat16", "float32"} else "float64"
+
+
 def encode(rows: np.ndarray, dtype: str) -> np.ndarray:
     """Numbers as a dump stores them, rounded to nearest even; bfloat16 as its 16 bits."""
     if dtype != "bfloat16":

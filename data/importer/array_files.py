@@ -79,7 +79,7 @@ class ArrayFile(Mapping):
 
     def _typed(self, name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
         """NumPy's array and its type. bfloat16 is stored as two bytes without a type, unlike any
-        other type of two bytes; integers are bits where `bits` says so, but not those that count."""
+        other type of two bytes; integers are bits where `bits` says so, unless they count."""
         kind, size = array.dtype.kind, array.dtype.itemsize
         bare = kind == "V" and array.dtype.names is None and size <= 2
         counts = re.split(r"[/.]", name)[-1] in INTEGERS

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from fault import Fault
+from format.dump_file import common_type
 
 from importer.array_files import BITS, SMALL_FLOATS
 from importer.import_options import LARGEST_LAYER
@@ -24,10 +25,7 @@ TENSORS = {
     "out": "out",
 }
 # Arrays that are not [heads, tokens, columns]: their dimensions.
-FURTHER = {
-    **{"sinks": "Hq", "alibi_slopes": "Hq"},
-    **{"residual_norm": "rows", "wo": "Hq, dv, hidden"},
-}
+FURTHER = {"sinks": "Hq", "alibi_slopes": "Hq", "residual_norm": "rows", "wo": "Hq, dv, hidden"}
 # Facts of a layer that an array beside it says, in place of an option.
 FACTS = (
     *("inv_freq", "scale", "sliding_window", "logit_softcap", "chunk", "value_in_key"),
@@ -138,8 +136,8 @@ class Tensors:
 def read_tensors(
     place: str, held: dict[str, Held], order: str | None, dv: int | None = None
 ) -> Tensors:
-    """The tensors of a layer; `out` last, as its layout is read off the others' shapes. `dv`: columns
-    of values, where no array v says it."""
+    """The tensors of a layer; `out` last, as its layout is read off the others' shapes. `dv`:
+    columns of values, where no array v says it."""
     found = Tensors({}, {}, {})
     for name in ("q", "k", "v"):
         if name in held:
@@ -242,11 +240,7 @@ def _further(place: str, array: np.ndarray, wanted: str) -> np.ndarray:
 def stored_type(types: set[str]) -> str:
     """The smallest type of a dump that holds numbers of all of these exactly."""
     wide = types - SMALL_FLOATS.keys()
-    if not wide:
-        return "float16"
-    if len(wide) == 1 and wide <= {"float16", "bfloat16", "float32"}:
-        return next(iter(wide))
-    return "float32" if wide <= {"float16", "bfloat16", "float32"} else "float64"
+    return common_type(wide) if wide else "float16"
 
 
 def tokens_of(place: str, mask: np.ndarray, index: int, batch: int, tokens: int) -> tuple[int, int]:

@@ -246,8 +246,8 @@ def _frequencies(held: Held) -> np.ndarray:
     array, dtype = held[0][held[1]]
     if dtype in ("float16", "bfloat16"):
         raise Fault(
-            f"{held[1]}: expected float32 or float64, got {dtype}, in which frequencies are rounded; "
-            "give them as the model turns by them, widened if it has them in 16 bits"
+            f"{held[1]}: expected float32 or float64, got {dtype}, in which frequencies are "
+            "rounded; give them as the model turns by them, widened if it has them in 16 bits"
         )
     if array.ndim != 1 or not 0 < len(array) <= 65536 or array.dtype.kind != "f":
         raise Fault(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kvbench._arrays import number, numpy_of, plain, refuse_mask, refuse_masked
+from kvbench._arrays import numpy_of, plain, refuse_mask, refuse_masked, whole
 from kvbench._core import Error, version
 
 _FORMAT, _FORMAT_VERSION = "kvbench-cache", 1
@@ -159,7 +159,8 @@ class Cache:
             import h5py
         except ImportError as missing:
             raise ImportError("Cache.save needs h5py; pip install 'kvbench[caches]'") from missing
-        layer, head, prompt_tokens = (number(each) for each in (layer, head, prompt_tokens))
+        numbers = {"layer": layer, "head": head, "prompt_tokens": prompt_tokens}
+        layer, head, prompt_tokens = (whole(name, each) or 0 for name, each in numbers.items())
         if decode not in ("append", "given"):
             raise Error(f'decode: must be "append" or "given", got {decode!r}')
         if not sequence or "/" in sequence:

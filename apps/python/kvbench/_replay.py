@@ -12,7 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvbench import _core
-from kvbench._arrays import array_of, number, numpy_of, plain, refuse_mask
+from kvbench._arrays import (
+    array_of,
+    flag,
+    json_text,
+    number,
+    numpy_of,
+    plain,
+    real,
+    refuse_mask,
+    whole,
+)
 from kvbench._dumps import Layer
 from kvbench._listing import algorithms
 from kvbench._method_calls import MethodTable, method_table, prompt_of
@@ -338,16 +348,23 @@ def replay(
     Ctrl-C stops it, and calls from several threads run one after the other.
     """
     params = {name: number(value) for name, value in params.items()}
-    head, tokens, seed, element_bytes, threads, prompt = (
-        number(each) for each in (head, tokens, seed, element_bytes, threads, prompt)
+    seed, element_bytes, prompt = (number(each) for each in (seed, element_bytes, prompt))
+    counts = {"tokens": tokens, "threads": threads, "layer": layer, "n_layers": n_layers}
+    tokens, threads, layer, n_layers = (
+        whole(f"{_PLACE}: {name}", value) for name, value in counts.items()
     )
-    scale, sliding_window, softcap, causal, attention_chunk, value_in_key, layer, n_layers = (
-        number(each)
-        for each in (
-            *(scale, sliding_window, softcap, causal),
-            *(attention_chunk, value_in_key, layer, n_layers),
-        )
+    sizes = {"sliding_window": sliding_window, "attention_chunk": attention_chunk}
+    sliding_window, attention_chunk = (
+        whole(f"{_PLACE}: {name}", value) for name, value in sizes.items()
     )
+    value_in_key = whole(f"{_PLACE}: value_in_key", value_in_key)
+    head = whole(f"{_PLACE}: head", head) or 0
+    scale, softcap = real(f"{_PLACE}: scale", scale), real(f"{_PLACE}: softcap", softcap)
+    causal = flag(f"{_PLACE}: causal", causal)
+    if (threads or 0) < 0:
+        raise _core.Error(f"{_PLACE}: threads: must be at least 1, got {threads}")
+    if not isinstance(sequence, (str, type(None))):
+        raise _core.Error(f"{_PLACE}: sequence: must be a text, got {sequence!r}")
     rows = _rows(rows)
     given = {
         "scale": scale,
@@ -399,13 +416,13 @@ def replay(
         stream = {
             "sequence": "" if sequence is None else sequence,
             "layer": 0 if layer is None else layer,
-            "n_layers": n_layers or (0 if layer is None else layer) + 1,
+            "n_layers": (0 if layer is None else layer) + 1 if n_layers is None else n_layers,
             "scale": arrays[1].shape[-1] ** -0.5 if scale is None else scale,
             "window": sliding_window or 0,
             "softcap": softcap or 0.0,
             "sinks": _numbers("sink_logits", sink_logits),
             "alibi_slopes": _numbers("alibi_slopes", alibi_slopes),
-            "causal": causal is None or bool(causal),
+            "causal": causal is None or causal,
             "chunk": attention_chunk or 0,
             "value_in_key": value_in_key is not None,
             "rope": rope,
@@ -425,6 +442,11 @@ def replay(
         layer_of_dump = data[0] if isinstance(data[0], Layer) else None
         methods = [_asked(algorithm, layer_of_dump, tokens)]
         algorithm, params = algorithm._kvbench_id, parameters(algorithm)
+    elif not isinstance(algorithm, str):
+        raise _core.Error(
+            f"{_PLACE}: algorithm: must be an id (kb.algorithms()) or an instance of a class made "
+            f"with kvbench.method, got {algorithm!r}"
+        )
     else:
         _refuse_window(algorithm, params)
         if len(data) == 4 and n_layers is None:
@@ -485,6 +507,8 @@ def _replayed(
     """Asks the extension; a cell without a result is an error."""
     rope = stream.pop("rope")
     if rope is not None:
+        if not isinstance(rope, (tuple, list)) or len(rope) != 2:
+            raise _core.Error(f'{_PLACE}: rope: must be (frequencies, "half" or "interleaved")')
         frequencies, layout = rope
         frequencies = _numbers("rope", frequencies)
         if layout not in ("half", "interleaved"):
@@ -496,7 +520,7 @@ def _replayed(
             **stream,
             rope=rope,
             head=head,
-            sweep=json.dumps(sweep, default=plain),
+            sweep=json_text(sweep),
             place=_PLACE,
             repro=repro,
             threads=threads or 0,
