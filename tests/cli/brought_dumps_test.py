@@ -245,6 +245,15 @@ class NaturalForms(Brought):
                 head[name] = data
         return kvbench("validate", path)
 
+    def test_a_float16_that_overflowed_is_told_what_holds_it(self):
+        q, k, v = tensors()
+        k[1, 3, 2] = np.inf
+        for dtype, words in ((np.float16, "65504: store bfloat16 or float32"),
+                             (np.float32, "make the dump again")):
+            done = kvbench("inspect", self.dump("i.h5", self.one(*(t.astype(dtype) for t in (q, k, v)))))
+            self.assertEqual(done.returncode, BAD_INPUT)
+            self.assertIn(words, done.stderr)
+
     def test_masks_are_no_positions(self):
         mask = np.arange(32) % 4 == 0
         for token in (mask, mask.astype(np.int32), np.append(mask, mask).astype(np.uint8)):
