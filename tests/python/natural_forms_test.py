@@ -121,6 +121,9 @@ class Forms(unittest.TestCase):
             for name in ("r\u00e9sultats", "-x", "\u7d50\u679c", ".hidden"):
                 found = kb.run(sweep, out=Path(folder) / name, methods=KeepsFour, quiet=True)
                 self.assertEqual(len(found.cells), 1)
+            for merged in (Path(folder) / "-x", str(Path(folder) / "-x")):
+                found = kb.merge(merged, out=Path(folder) / "all.json", methods=KeepsFour)
+                self.assertEqual(len(found.cells), 1)
             for name, value in (("threads", "1"), ("memory_limit", "1GiB")):
                 self.refused(name, "must be an integer", call=kb.run, given=(sweep,),
                              out=Path(folder) / "a", **{name: value})

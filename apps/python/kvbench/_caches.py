@@ -50,6 +50,13 @@ def _vectors(name: str, given: ArrayLike | None, rows: int) -> NDArray[Any] | No
     return array
 
 
+def _count(name: str, given: Any) -> int:
+    count = whole(name, given)
+    if count is None or count < 0:
+        raise Error(f"{name}: must be an integer of at least 0, got {given}")
+    return count
+
+
 class Cache:
     """Rows that a method keeps of one KV head: m rows, each a token or vectors of its own.
 
@@ -159,8 +166,8 @@ class Cache:
             import h5py
         except ImportError as missing:
             raise ImportError("Cache.save needs h5py; pip install 'kvbench[caches]'") from missing
-        numbers = {"layer": layer, "head": head, "prompt_tokens": prompt_tokens}
-        layer, head, prompt_tokens = (whole(name, each) or 0 for name, each in numbers.items())
+        layer, head = _count("layer", layer), _count("head", head)
+        prompt_tokens = _count("prompt_tokens", prompt_tokens)
         if decode not in ("append", "given"):
             raise Error(f'decode: must be "append" or "given", got {decode!r}')
         if not sequence or "/" in sequence:
@@ -172,9 +179,6 @@ class Cache:
             raise Error(
                 'token: decoded tokens are kept already; leave them out or give decode="given"'
             )
-        for name, given in (("layer", layer), ("head", head), ("prompt_tokens", prompt_tokens)):
-            if given < 0:
-                raise Error(f"{name}: must not be negative, got {given}")
         attributes: dict[str, Any] = {"prompt_tokens": np.int64(prompt_tokens), "decode": decode}
         for name, count in (
             ("key_bytes", key_bytes),
@@ -182,7 +186,7 @@ class Cache:
             ("extra_bytes", extra_bytes),
         ):
             if count is not None:
-                attributes[name] = np.int64(count)
+                attributes[name] = np.int64(_count(name, count))
         if reads_future:
             attributes["reads_future"] = np.int64(1)
         group_path = f"sequences/{sequence}/layers/{layer}/heads/{head}"

@@ -330,7 +330,8 @@ def merge(
     Raises kvbench.Error for folders that are not shards of one run, RunError if cells are missing.
     """
     tables = method_tables("kvbench.merge", methods)
-    names = [os.fspath(folder) for folder in folders]
+    several = [folders] if isinstance(folders, (str, os.PathLike)) else folders
+    names = [os.fspath(folder) for folder in several]
     with _named_keywords():
         state = _core.merge(names, out=os.fspath(out), methods=tables)
     return _results(Path(out), state, "finish their shards, then merge again")
