@@ -180,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = show_warning
-            warnings.simplefilter("ignore", pandas.errors.PerformanceWarning)  # of wide frames
+            warnings.simplefilter("ignore", pandas.errors.PerformanceWarning)
             written = arguments.run(arguments)
     except OSError as error:  # inputs that cannot be read are ResultsErrors
         place = error.filename or arguments.out

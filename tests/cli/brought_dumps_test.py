@@ -209,6 +209,11 @@ class Notes(Brought):
         for said in self.notes(q, k, v):
             self.assertIn("last 14 of 64 tokens are zero", said)
 
+    def test_heads_and_tokens_that_were_exchanged(self):
+        q, k, v = (t.transpose(1, 0, 2) for t in tensors(kv_heads=4, tokens=52))
+        for said in self.notes(q, k, v):
+            self.assertIn("52 KV heads of 4 tokens look exchanged", said)
+
     def test_a_head_with_other_values_is_another_one(self):
         q, k, v = tensors()
         k[1] = k[0]

@@ -131,6 +131,8 @@ class Forms(unittest.TestCase):
                 ("are those of layer 0", ((q, k, v), {}), ((arrays(1)[0], k, v), {}))):
             with self.assertWarnsRegex(UserWarning, words):
                 self.recorded(*layers)
+        with self.assertWarnsRegex(UserWarning, "40 KV heads of 4 tokens look exchanged"):
+            self.refused("at least one of the 4 tokens", ((q.transpose(1, 0, 2),) * 3, {}))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             self.recorded((arrays(), {}), (arrays(1), {}))

@@ -211,6 +211,11 @@ class LiveDump:
         if len(used) == 0:
             return
         tokens, end, found = tensors[0].shape[1], int(used[-1]) + 1, []
+        if len(heads) > tokens:
+            found.append(
+                f"{len(heads)} KV heads of {tokens} tokens look exchanged; q, k and v are [heads, "
+                "tokens, columns]"
+            )
         if len(set(heads)) < len(heads):
             found.append(
                 f"{len(heads)} KV heads are copies of {len(set(heads))}: memory is "
