@@ -247,8 +247,7 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
       ->type_name("PARTS");
   command
       .add_option("--storage", options.storage,
-                  "With --algorithm, how keys and values are stored: codecs, separated by commas, or "
-                  "a list in JSON")
+                  "With --algorithm, codecs of the cache, separated by commas, or a JSON list")
       ->type_name("CODECS");
   command.add_option("--seeds", options.seeds, "Number of seeds, or seeds separated by commas")
       ->type_name("N");
