@@ -104,8 +104,8 @@ def _layer_prompts(made: Any, source: Layer, tokens: int | None, prompt: Prompt)
         copies = (q[:, :rows].copy(), k[:p].copy(), v[:p].copy())
         rest = (
             *(prompt.scale, prompt.window, prompt.softcap, prompt.sequence, prompt.layer, head),
-            _of_group(source.sinks, source, head),
-            _of_group(source.alibi_slopes, source, head),
+            _of_group("sinks", source, head),
+            _of_group("alibi_slopes", source, head),
             prompt.chunk,
         )
         prompts.append(prompt_of(made, (*copies, *rest), prompt.seed or 0))
@@ -134,8 +134,12 @@ def _head(layer: Layer, head: int, tokens: int | None) -> tuple[Any, Any, Any]:
         raise _core.Error(
             f"{_PLACE}: there is no KV head {head}; heads are 0 to {layer.kv_heads - 1}"
         )
-    group = layer.query_heads // layer.kv_heads
-    q = layer.q[head * group : (head + 1) * group]
+    if layer.kv_layer is not None:
+        raise _core.Error(
+            f"{_PLACE}: layer {layer.index} reads the keys of layer {layer.kv_layer}, whose cache is "
+            f"compressed for both; give layer {layer.kv_layer}"
+        )
+    q = _by_query_head(layer, head, [each.q for each in (layer, *layer.readers)])
     k, v = layer.k[head], layer.v[head]
     if tokens is None:
         return q, k, v
@@ -148,10 +152,10 @@ def _head(layer: Layer, head: int, tokens: int | None) -> tuple[Any, Any, Any]:
 
 def _norms(layer: Layer, head: int, tokens: int | None) -> Any:
     """wo_v_l1 [G, n] of a KV head, of the first `tokens` tokens; None if the dump has none."""
-    if layer.wo_v_l1 is None:
+    norms = [each.wo_v_l1 for each in (layer, *layer.readers)]
+    if any(each is None for each in norms):
         return None
-    group = layer.query_heads // layer.kv_heads
-    return layer.wo_v_l1[head * group : (head + 1) * group, :tokens]
+    return _by_query_head(layer, head, norms)[:, :tokens]
 
 
 def _arrays(tensors: list[Any], value_in_key: int | None) -> tuple[Any, Any, Any]:
@@ -191,10 +195,21 @@ def _rows(given: Any) -> Any:
     return number(given)
 
 
-def _of_group(by_head: list[float] | None, layer: Layer, head: int) -> list[float]:
+def _by_query_head(layer: Layer, head: int, by_layer: list[Any]) -> Any:
+    """What the query heads have that share a KV head: those of the layer, then of its readers."""
+    parts = []
+    for each, values in zip((layer, *layer.readers), by_layer, strict=True):
+        group = each.query_heads // each.kv_heads
+        parts.append(values[head * group : (head + 1) * group])
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _of_group(name: str, layer: Layer, head: int) -> list[float]:
     """The values of the query heads that share a KV head."""
-    group = layer.query_heads // layer.kv_heads
-    return [] if by_head is None else by_head[head * group : (head + 1) * group]
+    by_layer = [getattr(each, name) for each in (layer, *layer.readers)]
+    if by_layer[0] is None:
+        return []
+    return list(map(float, _by_query_head(layer, head, by_layer)))
 
 
 def _keyword_text(name: str, value: Any) -> str:
@@ -394,8 +409,8 @@ def replay(
             "scale": source.scale,
             "window": source.window,
             "softcap": source.softcap,
-            "sinks": _of_group(source.sinks, source, head),
-            "alibi_slopes": _of_group(source.alibi_slopes, source, head),
+            "sinks": _of_group("sinks", source, head),
+            "alibi_slopes": _of_group("alibi_slopes", source, head),
             "causal": source.causal,
             "chunk": source.chunk,
             "value_in_key": source.value_in_key is not None,
