@@ -136,8 +136,8 @@ def _head(layer: Layer, head: int, tokens: int | None) -> tuple[Any, Any, Any]:
         )
     if layer.kv_layer is not None:
         raise _core.Error(
-            f"{_PLACE}: layer {layer.index} reads the keys of layer {layer.kv_layer}, whose cache is "
-            f"compressed for both; give layer {layer.kv_layer}"
+            f"{_PLACE}: layer {layer.index} reads the keys of layer {layer.kv_layer}, whose cache "
+            f"is compressed for both; give layer {layer.kv_layer}"
         )
     q = _by_query_head(layer, head, [each.q for each in (layer, *layer.readers)])
     k, v = layer.k[head], layer.v[head]
@@ -196,7 +196,7 @@ def _rows(given: Any) -> Any:
 
 
 def _by_query_head(layer: Layer, head: int, by_layer: list[Any]) -> Any:
-    """What the query heads have that share a KV head: those of the layer, then of its readers."""
+    """The values of the query heads that share a KV head: the layer's, then its readers'."""
     parts = []
     for each, values in zip((layer, *layer.readers), by_layer, strict=True):
         group = each.query_heads // each.kv_heads
