@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
@@ -105,7 +106,10 @@ class Writer:
             place = f"/sequences/{self._name}/layers/{layer}"
             held = self._found.layers[layer]
             missing_arrays(place, held, facts[layer])
-            tensors = read_tensors(place, held, self._args.order)
+            source = facts[layer].kv_layer
+            dv = facts[layer].value_in_key or None
+            dv = dv if source is None else self._keys[source, 0][1].shape[2]
+            tensors = read_tensors(place, held, self._args.order, dv)
             if tensors.batch != len(names):
                 raise Fault(
                     f"{place}: a batch of {tensors.batch}, and another layer has one of "
@@ -180,7 +184,8 @@ class Writer:
         whole = dict(rows)
         further = dict(tensors.further)
         if "residual_norm" in further:
-            whole["residual_norm"] = further["residual_norm"]
+            norms = further["residual_norm"]
+            whole["residual_norm"] = norms[index] if norms.ndim > 1 else norms
         whole, tokens = self._cut(place, whole, n, index)
         if "residual_norm" in whole:
             further["residual_norm"] = whole.pop("residual_norm")
@@ -270,14 +275,40 @@ def _length(array: np.ndarray) -> int:
     return array.shape[1] if array.ndim == 3 else len(array)
 
 
+Shape = tuple[int, ...]
+
+
+def fits(q: Shape, k: Shape, v: Shape) -> bool:
+    return q[2] == k[2] and k[:2] == v[:2] and q[1] <= k[1] and q[0] % k[0] == 0
+
+
+def remedy_of_shapes(q: Shape, k: Shape, v: Shape) -> str:
+    """How arrays whose dimensions are in another order would fit."""
+
+    def turned(shape: Shape, axes: Shape) -> Shape:
+        return tuple(shape[axis] for axis in axes)
+
+    if fits(*(turned(shape, (1, 0, 2)) for shape in (q, k, v))):
+        return "; they are [tokens, heads, columns]: say --order tokens"
+    turns = list(itertools.permutations(range(3)))
+    for of_k, of_v in sorted(
+        itertools.product(turns, turns), key=lambda axes: axes.count(turns[0])
+    ):
+        if fits(q, turned(k, of_k), turned(v, of_v)):
+            named = {"k": of_k, "v": of_v}
+            return "; they fit with " + " and ".join(
+                f"{name}.transpose{axes}" for name, axes in named.items() if axes != turns[0]
+            )
+    return ""
+
+
 def check_shapes(place: str, rows: dict[str, np.ndarray]) -> None:
     q, k, v = (rows[name].shape for name in ("q", "k", "v"))
     shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in rows.items())
-    if q[2] != k[2] or k[:2] != v[:2] or q[1] > k[1] or q[0] % k[0]:
+    if not fits(q, k, v):
         raise Fault(
             f"{place}: {shapes}: q and k share their columns, k and v their heads and "
-            "tokens; q has a multiple of k's heads and no more rows (--order tokens for "
-            "[n, H, d])"
+            f"tokens; q has a multiple of k's heads and no more rows{remedy_of_shapes(q, k, v)}"
         )
     if "out" in rows:
         out = rows["out"].shape
@@ -357,7 +388,10 @@ def token_ids_of(
 ) -> np.ndarray:
     assert found.token_ids is not None
     array = np.asarray(found.token_ids[0][found.token_ids[1]][0])
-    numbers = array[index] if array.ndim == 2 and len(array) == batch else array.reshape(-1)
+    if array.shape[:-1] != (batch,) and (array.ndim, batch) != (1, 1):
+        wanted = f"[{batch}, {tokens}]" if batch > 1 else f"[{tokens}]"
+        raise Fault(f"sequence {sequence}: token_ids {list(array.shape)}; expected {wanted}")
+    numbers = array[index] if array.ndim == 2 else array
     if args.tokens is not None:
         numbers = numbers[: args.tokens]
     if found.attention_mask and len(numbers) != tokens:
@@ -467,7 +501,8 @@ def refuse_inflated(path: Path) -> None:
             raise Fault(f"{size} bytes are compressed to {stored}, {remedy}")
 
 
-def refuse_difference(place: str, found: Difference, tolerance: float) -> None:
+def refuse_difference(place: str, found: Difference, tolerance: float, is_square: bool) -> None:
+    """`is_square`: as many heads as rows, so that shapes do not tell them apart."""
     message = (
         f"{place}: attention with these q, k, v, scale, window and soft-cap differs by "
         f"{found.relative:.2g} from out (--tolerance {tolerance:g}), beyond the rounding of its "
@@ -486,6 +521,7 @@ def refuse_difference(place: str, found: Difference, tolerance: float) -> None:
     raise Fault(
         f"{message}; check --scale, --sliding-window, --logit-softcap, --order, the order of "
         "heads, padding, and that out is before the output projection"
+        + ("; out.transpose(1, 0, 2) if its rows come before its heads" if is_square else "")
     )
 
 
@@ -494,7 +530,9 @@ def prove(path: Path, tolerance: float) -> str:
     found = layer_differences(path)
     for place, difference in found.items():
         if not difference.agrees(tolerance):
-            refuse_difference(place, difference, tolerance)
+            with h5py.File(path) as file:
+                heads, rows, _ = file[place]["out"].shape
+            refuse_difference(place, difference, tolerance, heads == rows)
     if not found:
         note(PROGRAM, "no array out, so nothing proves the scale, the mask and the order of heads")
         return "nothing is proved"
@@ -508,6 +546,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def import_arrays(args: argparse.Namespace) -> None:
+    if args.out.is_dir():
+        raise Fault(f"--out {args.out} is a folder; name a file in it")
     if args.out.exists() and not args.fresh:
         raise Fault(f"{args.out} exists; --fresh replaces it")
     if args.out.is_file() and args.out.stat().st_size > 0 and not h5py.is_hdf5(args.out):
@@ -517,8 +557,6 @@ def import_arrays(args: argparse.Namespace) -> None:
         raise Fault(f"no such file: {', '.join(absent)}")
     if not args.out.parent.is_dir():
         raise Fault(f"--out {args.out}: there is no folder {args.out.parent}; make it first")
-    if args.out.is_dir():
-        raise Fault(f"--out {args.out} is a folder; name a file in it")
     sequences, inv_freq = sort_arrays(
         {
             path: open_hook_folder(path) if path.is_dir() else open_arrays(path, args.bits)

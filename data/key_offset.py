@@ -10,7 +10,9 @@ and the errors of keys (relative Frobenius) that rounding errors predict from th
 step over the root of 12 for every number. `plant` adds the offset of each KV head of OTHER's layer
 to the keys of a copy of DUMP: before RoPE, as a bias is, which changes what the model attends to,
 or after it, which adds one number to all logits of a row and changes no exact answer. Head h takes
-the offset of OTHER's head h mod their number. Keys become float32; `out` is left out.
+the offset of OTHER's head h mod their number. Keys become float32; `out` is left out. Layers that
+read another layer's keys have none of their own, and are passed over. Blocks of 32 numbers, as q4_0
+and q8_0 have, do not fit every width: their errors are then empty.
 """
 
 from __future__ import annotations
@@ -65,12 +67,24 @@ def layers_of(dump: Any) -> Any:
     return sequences[0]["layers"]
 
 
+def own_keys(layers: Any) -> list[str]:
+    """Names of the layers that have keys, by number."""
+    return [name for name in sorted(layers, key=int) if "k" in layers[name]]
+
+
 def keys_of(layer: Any, head: int) -> Array:
     """Keys [n, d] of a KV head in double precision."""
     keys = layer["k"][head]
     if keys.dtype == np.uint16:  # bfloat16
         keys = (keys.astype(np.uint32) << 16).view(np.float32)
     return keys.astype(np.float64)
+
+
+def offset_of(before: Array, prompt: int) -> Array:
+    """The mean of the prompt's keys, before RoPE."""
+    if not 1 <= prompt <= len(before):
+        raise Fault(f"--prompt {prompt}: expected 1 to {len(before)}, the tokens of the dump")
+    return before[:prompt].mean(axis=0)
 
 
 def sizes(vectors: Array) -> float:
@@ -82,7 +96,10 @@ def predicted(offset: Array, keys: Array, rope: Any) -> list[float]:
     """Errors of keys that are nothing but the offset, relative to all keys."""
     alone = turned(np.repeat(offset[None], len(keys), axis=0), rope, 1.0)
     d = alone.shape[1]
-    blocks = np.abs(alone.reshape(len(alone), -1, min(32, d))).max(axis=2)
+    width = min(32, d)
+    blocks = np.full((len(alone), 1), np.nan)
+    if d % width == 0:
+        blocks = np.abs(alone.reshape(len(alone), -1, width)).max(axis=2)
     steps = [
         np.sqrt((blocks**2).mean(axis=1)) / 8,
         np.sqrt((blocks**2).mean(axis=1)) / 127,
@@ -97,36 +114,61 @@ def rows_of(dump: Any, prompt: int) -> list[list[Any]]:
     """Rows that `measure` writes."""
     rows = []
     layers = layers_of(dump)
-    for name in sorted(layers, key=int):
+    for name in own_keys(layers):
         layer = layers[name]
         rope = rope_of(dump, layer)
         for head in range(len(layer["k"])):
             keys = keys_of(layer, head)
             before = turned(keys, rope, -1.0)
-            offset = before[:prompt].mean(axis=0)
+            offset = offset_of(before, prompt)
             measured = [float(np.linalg.norm(offset)), sizes(keys), sizes(before - offset)]
             numbers = [*measured, *predicted(offset, keys, rope)]
-            rows.append([int(name), head, *(f"{number:.6g}" for number in numbers)])
+            texts = ("" if np.isnan(number) else f"{number:.6g}" for number in numbers)
+            rows.append([int(name), head, *texts])
     return rows
 
 
 def measure(arguments: argparse.Namespace) -> None:
-    with h5py.File(arguments.dump) as dump, arguments.out.open("w", newline="") as out:
+    with h5py.File(arguments.dump) as dump:
+        rows = rows_of(dump, arguments.prompt)
+    with arguments.out.open("w", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(COLUMNS)
-        writer.writerows(rows_of(dump, arguments.prompt))
+        writer.writerows(rows)
 
 
 def plant(arguments: argparse.Namespace) -> None:
     with h5py.File(arguments.source) as other:
-        layer = layers_of(other)[str(arguments.layer)]
-        offsets = []
+        layers, number = layers_of(other), str(arguments.layer)
+        if number not in own_keys(layers):
+            raise Fault(
+                f"--layer {number}: {arguments.source} has keys in layers "
+                f"{', '.join(own_keys(layers))}"
+            )
+        layer, offsets = layers[number], []
         for head in range(len(layer["k"])):
             before = turned(keys_of(layer, head), rope_of(other, layer), -1.0)
-            offsets.append(before[: arguments.prompt].mean(axis=0))
-    shutil.copyfile(arguments.dump, arguments.out)
-    with h5py.File(arguments.out, "r+") as dump:
-        for layer in layers_of(dump).values():
+            offsets.append(offset_of(before, arguments.prompt))
+    for given in (arguments.dump, arguments.source):
+        if arguments.out.exists() and arguments.out.samefile(given):
+            raise Fault(f"--out {arguments.out}: is {given}; choose another file")
+    unfinished = arguments.out.with_suffix(".unfinished")
+    try:
+        shutil.copyfile(arguments.dump, unfinished)
+        add(arguments, unfinished, offsets)
+        unfinished.replace(arguments.out)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def add(arguments: argparse.Namespace, path: Path, offsets: list[Array]) -> None:
+    """Adds the offsets to the keys of a dump."""
+    with h5py.File(path, "r+") as dump:
+        layers = layers_of(dump)
+        for name in own_keys(layers):
+            layer = layers[name]
+            if "value_in_key" in layer.attrs:
+                raise Fault(f"{arguments.dump}: layer {name} has its values in its keys")
             keys = np.stack([keys_of(layer, head) for head in range(len(layer["k"]))])
             if keys.shape[2] != len(offsets[0]):
                 raise Fault(
@@ -163,7 +205,14 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     args = parser().parse_args(arguments)
-    return exit_code("key_offset.py", lambda: args.run(args))
+
+    def work() -> None:
+        try:
+            args.run(args)
+        except OSError as error:  # files that are not there, or no HDF5
+            raise Fault(str(error)) from error
+
+    return exit_code("key_offset.py", work)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,10 @@ Json layer_document(const LayerInfo& layer) {
   if (layer.rope) {
     rope = {{"inv_freq", layer.rope->inv_freq}, {"interleaved", layer.rope->interleaved}};
   }
+  const Json kv_layer = layer.kv_layer ? Json(*layer.kv_layer) : Json();
   return {{"layer", layer.index},
+          {"kv_layer", kv_layer},
+          {"readers", layer.readers},
           {"query_heads", layer.query_heads},
           {"kv_heads", layer.kv_heads},
           {"tokens", layer.tokens},
@@ -70,9 +73,11 @@ const LayerInfo& layer_of(const Dump& dump, const std::string& sequence, int lay
   return *info;
 }
 
-// q [Hq, Nq, d], k [Hkv, n, d], v [Hkv, n, dv], and wo_v_l1 [Hq, n] or None.
+// q [Hq, Nq, d], k [Hkv, n, d], v [Hkv, n, dv], and wo_v_l1 [Hq, n] or None. Queries of layers that
+// read this one's keys, which follow its own in a stream, are left out.
 nb::tuple read_layer(const Dump& dump, const std::string& sequence, int layer) {
   const LayerInfo& info = layer_of(dump, sequence, layer);
+  const Index group = info.query_heads / info.kv_heads;
   std::vector<double> q, k, v, norms;
   {
     const nb::gil_scoped_release unlocked;
@@ -83,9 +88,10 @@ nb::tuple read_layer(const Dump& dump, const std::string& sequence, int layer) {
       const auto data = dump.read_stream(sequence, layer, head);
       k.insert(k.end(), data->keys.begin(), data->keys.end());
       v.insert(v.end(), data->values.begin(), data->values.end());
-      for (const auto& queries : data->queries) q.insert(q.end(), queries.begin(), queries.end());
-      for (const auto& of_head : data->wo_v_l1) {
-        norms.insert(norms.end(), of_head.begin(), of_head.end());
+      for (Index g = 0; g < group; ++g) {
+        q.insert(q.end(), data->queries[g].begin(), data->queries[g].end());
+        if (!info.wo_v_l1) continue;
+        norms.insert(norms.end(), data->wo_v_l1[g].begin(), data->wo_v_l1[g].end());
       }
     }
   }

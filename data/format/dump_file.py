@@ -74,6 +74,13 @@ class Rope:
         return turned
 
 
+def common_type(types: set[str]) -> str:
+    """The smallest type of a dump that holds numbers of all of these exactly."""
+    if len(types) == 1 and types <= {"float16", "bfloat16", "float32"}:
+        return next(iter(types))
+    return "float32" if types <= {"float16", "bfloat16", "float32"} else "float64"
+
+
 def encode(rows: np.ndarray, dtype: str) -> np.ndarray:
     """Numbers as a dump stores them, rounded to nearest even; bfloat16 as its 16 bits."""
     if dtype != "bfloat16":
@@ -155,8 +162,8 @@ class Difference:
         return off > SCALE_TOLERANCE and self.explained > chance
 
     def agrees(self, tolerance: float) -> bool:
-        """Within `tolerance`; where all is in 16 bits, also what arithmetic in them loses, unless
-        another scale explains it."""
+        """Within `tolerance`; where q, k and v are in 16 bits, also what arithmetic in them loses,
+        unless another scale explains it."""
         if self.relative <= tolerance:
             return True
         return self.relative <= self.allowed and not self.is_of_scale
@@ -194,8 +201,10 @@ def layer_difference(layer: h5py.Group) -> Difference:
     slopes = layer["alibi_slopes"][()] if "alibi_slopes" in layer else np.zeros(heads)
     outputs = decode(out[:, -rows:], element_type(out))
     rounded = narrow_types(outputs)  # also of numbers that were widened before they were stored
-    stored = max(rounded, key=PRECISION.__getitem__, default=element_type(out))
-    narrow = {"float16", "bfloat16"} if rounded else set()
+    stored = element_type(out)
+    if PRECISION[stored] > PRECISION["float16"]:  # most of bfloat16's numbers are float16's, too
+        stored = min(rounded, key=PRECISION.__getitem__, default=stored)
+    narrow = {"float16", "bfloat16"}  # types of 16 bits that q, k and v have
     most, along, across, square, elements = 0.0, 0.0, 0.0, 0.0, 0
     for h in range(held["k"].shape[0]):
         k = decode(held["k"][h], element_type(held["k"]))
@@ -223,7 +232,7 @@ def layer_difference(layer: h5py.Group) -> Difference:
                 elements += z.size
     return Difference(
         most,
-        ROUNDINGS * min((2.0 ** -PRECISION[each] for each in narrow), default=0.0),
+        ROUNDINGS * max((2.0 ** -PRECISION[each] for each in narrow), default=0.0),
         1 + along / across if across > 0 else None,
         along**2 / (across * square) if across > 0 else 0.0,
         elements,
@@ -358,9 +367,15 @@ class LayerWriter:
                 f"{dataset.name}, head {head}, token {first + row}: {value:.6g} does not "
                 f"fit into {dtype}; store bfloat16 or float32 (--dtype)"
             )
+        is_overflow = rows.dtype == np.float16 and not np.isnan(value)
         raise Fault(
             f"{dataset.name}, head {head}, token {first + row}: {value}; a dump holds "
-            "finite numbers only: see what the model computed there"
+            "finite numbers only: "
+            + (
+                "float16 ends at 65504; keep bfloat16 or float32"
+                if is_overflow
+                else "see what the model computed there"
+            )
         )
 
     def finish(self, terms: Terms, rope: Rope | None = None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import re
 import zipfile
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
@@ -51,6 +52,11 @@ SMALL_FLOATS = {
     "float8_e4m3fnuz": _small_floats(4, 8, True, True),
     "float8_e5m2fnuz": _small_floats(5, 16, True, True),
 }
+# Arrays of integers, whatever --bits says.
+INTEGERS = (
+    *("token_ids", "attention_mask"),
+    *("sliding_window", "chunk", "value_in_key", "kv_layer", "kv_heads"),
+)
 BITS = {"bfloat16": 2, "float16": 2, **dict.fromkeys(SMALL_FLOATS, 1)}  # bytes of an element
 
 
@@ -73,10 +79,11 @@ class ArrayFile(Mapping):
 
     def _typed(self, name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
         """NumPy's array and its type. bfloat16 is stored as two bytes without a type, unlike any
-        other type of two bytes; integers are bits where `bits` says so."""
+        other type of two bytes; integers are bits where `bits` says so, unless they count."""
         kind, size = array.dtype.kind, array.dtype.itemsize
         bare = kind == "V" and array.dtype.names is None and size <= 2
-        if not bare and (kind not in "iu" or size > 2 or self._bits is None):
+        counts = re.split(r"[/.]", name)[-1] in INTEGERS
+        if not bare and (kind not in "iu" or size > 2 or self._bits is None or counts):
             return array, array.dtype.name
         dtype = self._bits or ("bfloat16" if size == 2 else None)
         if dtype is None:
@@ -298,7 +305,7 @@ READERS: dict[str, type[ArrayFile]] = {
 
 def open_arrays(path: Path, bits: str | None = None) -> ArrayFile:
     """`bits`: the type of elements of one or two bytes without a type."""
-    reader = READERS.get(path.suffix)
+    reader = READERS.get(path.suffix.lower())
     if path.suffix in (".pkl", ".pickle"):
         raise Fault(f"{path}: holds {PICKLED}")
     if reader is None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from fault import Fault
+from format.dump_file import common_type
 
 from importer.array_files import BITS, SMALL_FLOATS
 from importer.import_options import LARGEST_LAYER
@@ -23,8 +24,8 @@ TENSORS = {
     **dict.fromkeys(("v", "value", "values", "value_cache"), "v"),
     "out": "out",
 }
-# Arrays that are not [heads, tokens, columns]: their number of dimensions.
-FURTHER = {"sinks": 1, "alibi_slopes": 1, "residual_norm": 1, "wo": 3}
+# Arrays that are not [heads, tokens, columns]: their dimensions.
+FURTHER = {"sinks": "Hq", "alibi_slopes": "Hq", "residual_norm": "rows", "wo": "Hq, dv, hidden"}
 # Facts of a layer that an array beside it says, in place of an option.
 FACTS = (
     *("inv_freq", "scale", "sliding_window", "logit_softcap", "chunk", "value_in_key"),
@@ -37,7 +38,7 @@ NAMES = {
 }
 PATTERN = re.compile(
     r"(?:(?:(?P<sequence>(?!layers?[/.])[^/.]+)[/.])?"
-    r"(?:layers?[/.])?(?P<layer>\d+)[/.])?(?P<tensor>[A-Za-z_]+)"
+    r"(?:layers?[/._]?)?(?P<layer>\d+)[/.])?(?P<tensor>[A-Za-z_]+)"
 )
 # A list by layer, as torch.save writes it: q/0, q/1; and caches of pairs.
 LISTED = re.compile(r"(?P<tensor>[A-Za-z_]+)[/.](?P<layer>\d+)")
@@ -132,19 +133,27 @@ class Tensors:
         return len(self.rows["q"])
 
 
-def read_tensors(place: str, held: dict[str, Held], order: str | None) -> Tensors:
-    """The tensors of a layer; `out` last, as its layout is read off the others' shapes."""
+def read_tensors(
+    place: str, held: dict[str, Held], order: str | None, dv: int | None = None
+) -> Tensors:
+    """The tensors of a layer; `out` last, as its layout is read off the others' shapes. `dv`:
+    columns of values, where no array v says it."""
     found = Tensors({}, {}, {})
     for name in ("q", "k", "v"):
         if name in held:
             file, key = held[name]
             array, found.types[name] = file[key]
             found.rows[name] = _heads_first(key, array, order)
-    for name, dimensions in FURTHER.items():
+    batches = {name: len(array) for name, array in found.rows.items()}
+    batch = batches.get("q", 1)
+    for name, wanted in FURTHER.items():
         if name in held:
             file, key = held[name]
-            found.further[name] = _further(key, file[key][0], dimensions)
-    batches = {name: len(array) for name, array in found.rows.items()}
+            of_each = name == "residual_norm" and batch > 1
+            wanted = f"{batch}, {wanted}" if of_each else wanted
+            found.further[name] = array = _further(key, file[key][0], wanted)
+            if of_each and len(array) != batch:
+                raise Fault(f"{key}: {list(array.shape)}; expected [{wanted}]")
     if len(set(batches.values())) > 1:
         raise Fault(
             f"{place}: {', '.join(f'{name} has a batch of {b}' for name, b in batches.items())}; "
@@ -153,8 +162,7 @@ def read_tensors(place: str, held: dict[str, Held], order: str | None) -> Tensor
     if "out" in held and "q" in found.rows:
         file, key = held["out"]
         array, found.types["out"] = file[key]
-        values = found.rows.get("v")
-        dv = values.shape[3] if values is not None else None
+        dv = found.rows["v"].shape[3] if "v" in found.rows else dv
         found.rows["out"] = _out(key, array, order, found.rows["q"].shape[:2], dv)
     return found
 
@@ -174,10 +182,16 @@ def _heads_first(place: str, array: np.ndarray, order: str | None) -> np.ndarray
     wanted = "[heads, tokens, columns] or a batch of it"
     _floating(place, array, wanted)
     if array.ndim not in (3, 4):
-        flat = "; [tokens, heads d] is reshape(tokens, heads, d) with --order tokens"
+        name = re.split(r"[/.]", place)[-1]
+        remedy = {
+            2: f"; of one head it is {name}[None], and [tokens, heads d] is reshape(tokens, heads, "
+            "d) with --order tokens",
+            5: f"; layers are named, <layer>/{name}, and groups of heads lie side by side: "
+            f"[B, H, G, tokens, d] is {name}.reshape(B, H * G, tokens, d)",
+        }
         raise Fault(
             f"{place}: {array.dtype} {list(array.shape)}; {wanted} is wanted"
-            f"{flat if array.ndim == 2 else ''}"
+            f"{remedy.get(array.ndim, '')}"
         )
     batch = array[None] if array.ndim == 3 else array
     return batch.transpose(0, 2, 1, 3) if order == "tokens" else batch
@@ -203,12 +217,20 @@ def _out(
     return array.transpose(0, 2, 1, 3) if behind else array
 
 
-def _further(place: str, array: np.ndarray, dimensions: int) -> np.ndarray:
-    """One that is not [heads, tokens, columns], in float32 or float64."""
+def _further(place: str, array: np.ndarray, wanted: str) -> np.ndarray:
+    """One that is not [heads, tokens, columns], in float32 or float64. A row may have further
+    dimensions of one element, and whole numbers of 32 or 64 bits."""
+    dimensions = wanted.count(",") + 1
+    if dimensions == 1 and array.ndim > 1 and max(array.shape) == array.size:
+        array = array.reshape(-1)
+    if array.dtype.kind in "iu" and array.dtype.itemsize >= 4:
+        array = array.astype(np.float64)
     if array.ndim != dimensions or array.dtype.kind != "f" or 0 in array.shape:
+        is_weight = dimensions == 3 and array.ndim == 2
+        linear = "; the weight W [hidden, Hq dv] of a layer is W.T.reshape(Hq, dv, hidden)"
         raise Fault(
-            f"{place}: {array.dtype} {list(array.shape)}; expected floating-point numbers of "
-            f"{dimensions} dimension{'s' if dimensions > 1 else ''}"
+            f"{place}: {array.dtype} {list(array.shape)}; expected floating-point numbers "
+            f"[{wanted}]{linear if is_weight else ''}"
         )
     if not np.isfinite(array).all():
         raise Fault(f"{place}: expected finite numbers")
@@ -218,11 +240,7 @@ def _further(place: str, array: np.ndarray, dimensions: int) -> np.ndarray:
 def stored_type(types: set[str]) -> str:
     """The smallest type of a dump that holds numbers of all of these exactly."""
     wide = types - SMALL_FLOATS.keys()
-    if not wide:
-        return "float16"
-    if len(wide) == 1 and wide <= {"float16", "bfloat16", "float32"}:
-        return next(iter(wide))
-    return "float32" if wide <= {"float16", "bfloat16", "float32"} else "float64"
+    return common_type(wide) if wide else "float16"
 
 
 def tokens_of(place: str, mask: np.ndarray, index: int, batch: int, tokens: int) -> tuple[int, int]:

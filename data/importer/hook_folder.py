@@ -134,6 +134,12 @@ class HookFolder(Mapping):
             array, dtype = self._files[rank][self._layers[layer][tensor != "q"]]
             pieces = sequence.queries if tensor == "q" else sequence.keys
             rows = np.concatenate([piece.of(array) for piece in pieces])
+            wanted = sum(piece.end - piece.first for piece in pieces)
+            if len(rows) != wanted:
+                raise Fault(
+                    f"{self.path}: layer {layer}: {len(rows)} rows of {tensor}, and qk.json says "
+                    f"{wanted}; record the run again"
+                )
             heads = rows.shape[1] // d if tensor == "q" else kv_heads * copies // len(self._files)
             if tensor != "q":
                 if heads == 0 or rows.shape[1] % heads or rows.shape[1] < heads * d:

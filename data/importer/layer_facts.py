@@ -12,10 +12,10 @@ import numpy as np
 from fault import Fault
 from format.dump_file import Rope, Terms
 
+from importer.array_files import INTEGERS
 from importer.array_layouts import FACTS, Found, Held
 from importer.import_options import ByLayer
 
-INTEGERS = ("sliding_window", "chunk", "value_in_key", "kv_layer", "kv_heads")
 # Facts whose value depends on the number of dimensions of a head.
 OF_HEAD_SIZE = ("scale", "rope_dims", "value_in_key")
 
@@ -39,10 +39,14 @@ def _number(place: str, name: str, held: Held) -> float | int:
     """The number in an array that belongs to a layer."""
     array = np.asarray(held[0][held[1]][0])
     whole = name in INTEGERS
-    if array.size != 1 or array.dtype.kind not in ("iu" if whole else "iuf"):
-        kind = "an integer" if whole else "a number"
+    kind = "an integer" if whole else "a number"
+    if array.size != 1 or array.dtype.kind not in "iuf":
         raise Fault(f"{place}: {held[1]}: expected {kind}, got {array.dtype} {list(array.shape)}")
     value = array.reshape(()).item()
+    if whole and isinstance(value, float):
+        if not value.is_integer():
+            raise Fault(f"{place}: {held[1]}: expected {kind}, got {value}")
+        value = int(value)
     least_is_open = name in ("scale", "rope_theta", "rope_attention_scaling")
     if not math.isfinite(value) or value < 0 or (least_is_open and value == 0):
         bounds = "above 0" if least_is_open else "of at least 0"
@@ -239,7 +243,12 @@ class Said:
 
 
 def _frequencies(held: Held) -> np.ndarray:
-    array = held[0][held[1]][0]
+    array, dtype = held[0][held[1]]
+    if dtype in ("float16", "bfloat16"):
+        raise Fault(
+            f"{held[1]}: expected float32 or float64, got {dtype}, in which frequencies are "
+            "rounded; give them as the model turns by them, widened if it has them in 16 bits"
+        )
     if array.ndim != 1 or not 0 < len(array) <= 65536 or array.dtype.kind != "f":
         raise Fault(
             f"{held[1]}: expected floating-point [d_rot / 2], got {array.dtype} {list(array.shape)}"

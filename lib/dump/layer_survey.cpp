@@ -36,9 +36,14 @@ bool LayerSurvey::is_suspicious() const {
 
 std::vector<std::string> survey_notes(const std::string& path,
                                       const std::vector<LayerSurvey>& layers) {
-  Finding repeated, zeros, shared;
+  Finding exchanged, repeated, zeros, shared;
   std::map<std::pair<std::string, std::vector<std::string>>, int> first;  // by sequence and heads
   for (const LayerSurvey& layer : layers) {
+    if (layer.heads.size() > static_cast<std::size_t>(layer.tokens)) {
+      exchanged.add(layer, fmt::format("{} KV heads of {} tokens look exchanged; q, k and v are "
+                                       "[heads, tokens, columns]",
+                                       layer.heads.size(), layer.tokens));
+    }
     if (layer.all_zero()) continue;
     const std::size_t different = layer.different_heads();
     if (different < layer.heads.size()) {
@@ -64,7 +69,7 @@ std::vector<std::string> survey_notes(const std::string& path,
     }
   }
   std::vector<std::string> notes;
-  for (const Finding& finding : {repeated, zeros, shared}) {
+  for (const Finding& finding : {exchanged, repeated, zeros, shared}) {
     if (finding.count == 0) continue;
     notes.push_back(fmt::format(
         "{}: {}: {}{}", path, finding.place, finding.what,

@@ -143,10 +143,12 @@ void Tensor::require_finite(Index head, Index row, const std::vector<std::byte>&
   double value = 0.0;
   to_doubles(type(), native.data() + bad * element_bytes(type()), 1, &value);
   const auto width = static_cast<std::size_t>(columns());
+  const bool overflowed = value == value && type() == ElementType::kFloat16;
   throw InputError(fmt::format(
-      "{}: head {}, {} {}: element {} is {}; every element must be finite, make the dump again",
-      location_, head, row_name_, row + static_cast<Index>(bad / width) + row_token_, bad % width,
-      value != value ? "NaN" : "infinite"));
+      "{}: head {}, {} {}: element {} is {}; every element must be finite, {}", location_, head,
+      row_name_, row + static_cast<Index>(bad / width) + row_token_, bad % width,
+      value != value ? "NaN" : "infinite",
+      overflowed ? "and float16 ends at 65504: store bfloat16 or float32" : "make the dump again"));
 }
 
 void Tensor::for_each_slab(Index head, Index first, Index last, const Visit& visit) const {

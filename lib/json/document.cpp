@@ -229,7 +229,7 @@ std::string pointer_of(const std::string& path) {
 json parse_document(const std::string& text, const std::string& file, ErrorList& errors) {
   // The parser takes the first of them for the end, and would leave the rest unread.
   if (const std::size_t at = text.find('\0'); at != std::string::npos) {
-    throw InputError(fmt::format("{}:{}: not JSON here: a byte of value 0", file,
+    throw InputError(fmt::format("{}:{}: not JSON here: a byte of value 0; save it as UTF-8", file,
                                  line_and_column(text, at + 1)));
   }
   Builder builder("", errors);
@@ -268,7 +268,7 @@ void apply_sets(json& document, const std::vector<std::string>& sets, ErrorList&
     const std::size_t before = errors.count();
     json::sax_parse(written, &builder, json::input_format_t::json, kStrict, kCommentsAllowed);
     if (errors.count() != before) continue;
-    json value = builder.syntax_error() ? json(written) : builder.take();
+    json value = builder.syntax_error() ? number_or_word(written) : builder.take();
     if (!is_utf8(value) || !is_utf8(json(pointer))) {
       errors.add(place, "is not UTF-8; encode the value as UTF-8");
       continue;

@@ -1,5 +1,8 @@
 #include "json/json.hpp"
 
+#include <charconv>
+#include <cmath>
+
 namespace kvbench {
 namespace {
 
@@ -28,6 +31,16 @@ Json parse_or_discarded(std::string_view text) { return Json::parse(text, nullpt
 
 nlohmann::json parse_sorted_or_discarded(std::string_view text) {
   return nlohmann::json::parse(text, nullptr, false);
+}
+
+nlohmann::json number_or_word(const std::string& text) {
+  const bool has_sign = text.starts_with('+');
+  if (!has_sign && !text.starts_with('.') && !text.ends_with('.')) return text;
+  const char* end = text.data() + text.size();
+  double value = 0.0;
+  const auto [stop, error] = std::from_chars(text.data() + (has_sign ? 1 : 0), end, value);
+  const bool is_number = error == std::errc() && stop == end && std::isfinite(value);
+  return is_number ? nlohmann::json(value) : nlohmann::json(text);
 }
 
 bool read_events(std::istream& in, nlohmann::json_sax<Json>& reader) {

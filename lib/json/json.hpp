@@ -37,6 +37,9 @@ Json parse_line(std::string_view text);
 Json parse_or_discarded(std::string_view text);
 nlohmann::json parse_sorted_or_discarded(std::string_view text);
 
+// Text that is not JSON: ".5", "5." and "+5" are numbers, all else is a word.
+nlohmann::json number_or_word(const std::string& text);
+
 // Whether `reader` took all events of a document; what it throws passes through.
 bool read_events(std::istream& in, nlohmann::json_sax<Json>& reader);
 

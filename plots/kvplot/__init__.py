@@ -23,7 +23,7 @@ __all__ = [
 
 
 def mean_over_units(
-    frame: pandas.DataFrame, columns: list[str], by: Sequence[str] = ()
+    frame: pandas.DataFrame, columns: Sequence[str], by: Sequence[str] = ()
 ) -> pandas.DataFrame:
     """See kvplot.results; warns where some points lack units that others have."""
     table = _results.mean_over_units(frame, columns, by)

@@ -12,10 +12,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
+import pandas
+
 from kvplot import figures, style
 from kvplot.cache import Caches
 from kvplot.dump import Dump
-from kvplot.faults import RequestError
+from kvplot.faults import RequestError, integer
 from kvplot.figure import ENDINGS, drawn
 from kvplot.inspection import Inspection
 from kvplot.loop import Loop
@@ -83,7 +85,9 @@ def _add_figure(commands: "argparse._SubParsersAction[_Parser]", name: str) -> N
         default="page",
         help=f"of a paper's column or page: {style.COLUMN} or {style.PAGE} inches; default page",
     )
-    parser.add_argument("--dpi", type=int, default=200, help="of the PNG; default 200")
+    parser.add_argument(
+        "--dpi", type=integer(1, 10000), default=200, help="of the PNG; default 200"
+    )
     if hasattr(module, "add_options"):
         module.add_options(parser)
     parser.set_defaults(run=lambda arguments: _draw(module, arguments))
@@ -176,6 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = show_warning
+            warnings.simplefilter("ignore", pandas.errors.PerformanceWarning)
             written = arguments.run(arguments)
     except OSError as error:  # inputs that cannot be read are ResultsErrors
         place = error.filename or arguments.out

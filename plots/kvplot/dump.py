@@ -22,14 +22,12 @@ class Dump(Hdf5File):
 
     def __init__(self, path: Path | str, sequence: str | None = None) -> None:
         super().__init__(path)
-        (self.model, self.sequence, self.layers, (self.kv_heads, self.tokens, _)) = self._read(
+        (self.model, self.sequence, self.layers, self.tokens) = self._read(
             lambda file: self._found(file, sequence)
         )
 
-    def _found(
-        self, file: h5py.File, sequence: str | None
-    ) -> tuple[str, str, list[int], tuple[int, int, int]]:
-        """Model, sequence, layers, and the shape of the first layer's keys."""
+    def _found(self, file: h5py.File, sequence: str | None) -> tuple[str, str, list[int], int]:
+        """Model, sequence, layers, and tokens."""
         if file.attrs.get("format") != "kvbench-dump":
             raise ResultsError(f"{self.path}: not a kvbench dump; data/FORMAT.md has the format")
         model = str(file.attrs.get("model", "a model without a name"))
@@ -48,8 +46,8 @@ class Dump(Hdf5File):
         self.layers = sorted(int(name) for name in group if name.isdecimal())
         if not self.layers:
             raise ResultsError(f"{self.path}: sequence {self.sequence} has no layer")
-        shape = self._tensor(file, self.layers[0], "k").shape
-        return model, self.sequence, self.layers, shape
+        tokens = int(self._tensor(file, self.layers[0], "k").shape[1])
+        return model, self.sequence, self.layers, tokens
 
     def _layer(self, file: h5py.File, layer: int) -> h5py.Group:
         if layer not in self.layers:
@@ -58,7 +56,14 @@ class Dump(Hdf5File):
             )
         return self._group(file, f"sequences/{self.sequence}/layers/{layer}")
 
+    def _keys_of(self, file: h5py.File, layer: int) -> int:
+        """The layer whose keys and values it reads."""
+        number = self._layer(file, layer).attrs.get("kv_layer")
+        return layer if number is None else int(numpy.asarray(number).item())
+
     def _tensor(self, file: h5py.File, layer: int, name: str) -> h5py.Dataset:
+        if name in ("k", "v"):
+            layer = self._keys_of(file, layer)
         data = self._member(self._layer(file, layer), name)
         if not isinstance(data, h5py.Dataset) or data.ndim != 3 or 0 in data.shape:
             raise ResultsError(
@@ -85,13 +90,21 @@ class Dump(Hdf5File):
 
     def head(self, layer: int, name: str, head: int) -> Array:
         """[n, d] of dataset k, v or q (query head), the last rows of the sequence."""
-        rows = self._read(lambda file: self._rows(self._tensor(file, layer, name), head))
+        rows = self._read(lambda file: self._head(file, layer, name, head))
         if not numpy.isfinite(rows).all():
             raise ResultsError(
                 f"{self.path}: layer {layer}: {name} of head {head} is not finite; `kvbench "
                 "validate` says where"
             )
         return rows
+
+    def _head(self, file: h5py.File, layer: int, name: str, head: int) -> Array:
+        if name == "v":  # they may be the first columns of the keys
+            columns = self._layer(file, self._keys_of(file, layer)).attrs.get("value_in_key")
+            if columns is not None:
+                keys = self._rows(self._tensor(file, layer, "k"), head)
+                return keys[:, : int(numpy.asarray(columns).item())]
+        return self._rows(self._tensor(file, layer, name), head)
 
     @staticmethod
     def _rows(data: h5py.Dataset, head: int) -> Array:
@@ -102,7 +115,7 @@ class Dump(Hdf5File):
 
     def check_head(self, layer: int, kv_head: int) -> None:
         """ResultsError if the dump has no such layer or KV head."""
-        heads = self._read(lambda file: int(self._tensor(file, layer, "k").shape[0]))
+        heads = self.kv_heads(layer)
         if not 0 <= kv_head < heads:
             raise ResultsError(
                 f"{self.path}: --kv-head {kv_head}: layer {layer} has {heads} KV head(s), numbered "
@@ -120,6 +133,18 @@ class Dump(Hdf5File):
                 "above 0"
             )
         return found
+
+    def kv_heads(self, layer: int) -> int:
+        return self._read(lambda file: int(self._tensor(file, layer, "k").shape[0]))
+
+    @property
+    def keys_of(self) -> dict[int, int]:
+        """The layer whose keys and values each layer reads: itself, or another one."""
+        return self._read(lambda file: {each: self._keys_of(file, each) for each in self.layers})
+
+    def members(self, layer: int) -> set[str]:
+        """Names of the tensors of a layer."""
+        return self._read(lambda file: set(self._layer(file, layer)))
 
     def query_heads(self, layer: int) -> int:
         return self._read(lambda file: int(self._tensor(file, layer, "q").shape[0]))

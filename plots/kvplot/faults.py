@@ -1,7 +1,8 @@
 """Errors of a file or a request, in this package's words."""
 
+import argparse
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 # Lengths of names in a message.
@@ -28,6 +29,19 @@ def unreadable(path: Path | str, error: OSError) -> str:
     if not Path(path).exists():
         return "no such file"
     return "permission denied" if isinstance(error, PermissionError) else "cannot be read"
+
+
+def integer(least: int, most: int) -> Callable[[str], int]:
+    """The type of an option."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(
+                f"expected an integer from {least} to {most}, got '{text}'"
+            )
+        return int(text)
+
+    return read
 
 
 def few(names: Iterable[str]) -> str:

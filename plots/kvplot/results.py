@@ -290,7 +290,7 @@ def bytes_over_bytes(cells: pandas.DataFrame, part: str) -> float:
 
 
 def mean_over_units(
-    frame: pandas.DataFrame, columns: list[str], by: Sequence[str] = ()
+    frame: pandas.DataFrame, columns: Sequence[str], by: Sequence[str] = ()
 ) -> pandas.DataFrame:
     """Means of `columns` per point over the cells that are ok: over seeds, then over the units in
     which every point has the first of them (same_units); `by` splits further, for example by layer.
@@ -303,6 +303,7 @@ def mean_over_units(
     (0 for deterministic algorithms), and the number of units, seeds and cells; `has` is how many
     units of `asked` the point has. `attrs["said"]` is what is said of the units that some lack.
     """
+    columns, by = ([each] if isinstance(each, str) else list(each) for each in (columns, by))
     for name in (*columns, *by):
         if name not in frame:
             raise ResultsError(f"no cell has {name}{did_you_mean(name, numbers_of(frame))}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas
 
-from kvplot.faults import ResultsError, did_you_mean, few, unreadable
+from kvplot.faults import ResultsError, did_you_mean, few, integer, unreadable
 from kvplot.figure import left_out
 from kvplot.loop import KIND, Loop
 from kvplot.results import PARTS, exact_bytes, load_cells
@@ -60,7 +60,7 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
         help="next to each mean the sample standard deviation of the values in its field, or the "
         "standard error of the mean if they are independent; nothing beside a single value",
     )
-    parser.add_argument("--digits", type=int, default=3, help="significant; default 3")
+    parser.add_argument("--digits", type=integer(1, 17), default=3, help="significant; default 3")
     parser.add_argument("--format", choices=list(FORMATS), default="markdown")
     parser.set_defaults(run=run)
 
@@ -79,6 +79,9 @@ def run(arguments: Namespace) -> list[str]:
         print(one_line(f"kvplot: {arguments.file}: {note}"), file=sys.stderr)
     values = {name: rows_of for name, (rows_of, _) in compared.items()}
     means = pivot(arguments, values, arguments.of)
+    if means.empty:
+        fields = ", ".join([*arguments.rows, *filter(None, [arguments.columns])])
+        raise ResultsError(f"{arguments.file}: no row has all of {fields}; name fewer of them")
     spreads = pivot(arguments, values, SPREADS[arguments.pm]) if arguments.pm else None
     return FORMATS[arguments.format](means, spreads, arguments.digits)
 

@@ -209,6 +209,11 @@ class Notes(Brought):
         for said in self.notes(q, k, v):
             self.assertIn("last 14 of 64 tokens are zero", said)
 
+    def test_heads_and_tokens_that_were_exchanged(self):
+        q, k, v = (t.transpose(1, 0, 2) for t in tensors(kv_heads=4, tokens=52))
+        for said in self.notes(q, k, v):
+            self.assertIn("52 KV heads of 4 tokens look exchanged", said)
+
     def test_a_head_with_other_values_is_another_one(self):
         q, k, v = tensors()
         k[1] = k[0]
@@ -244,6 +249,15 @@ class NaturalForms(Brought):
             for name, data in datasets.items():
                 head[name] = data
         return kvbench("validate", path)
+
+    def test_a_float16_that_overflowed_is_told_what_holds_it(self):
+        q, k, v = tensors()
+        k[1, 3, 2] = np.inf
+        for dtype, words in ((np.float16, "65504: store bfloat16 or float32"),
+                             (np.float32, "make the dump again")):
+            done = kvbench("inspect", self.dump("i.h5", self.one(*(t.astype(dtype) for t in (q, k, v)))))
+            self.assertEqual(done.returncode, BAD_INPUT)
+            self.assertIn(words, done.stderr)
 
     def test_masks_are_no_positions(self):
         mask = np.arange(32) % 4 == 0

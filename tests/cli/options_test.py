@@ -47,6 +47,18 @@ class Options(Folder):
         self.assertEqual(plan["config"]["seeds"], [4, 9])
         self.assertEqual(plan["groups"][0]["prompt_tokens"], 48)
 
+    def test_numbers_that_json_does_not_have(self):
+        dump = ("--dump", self.made / "tiny.h5", "--algorithm", "window")
+        for natural, usual in ((("--memory", ".25,+0.5"), ("--memory", "0.25,0.5")),
+                               (("--budget", "8.", "--prompt-tokens", ".5"),
+                                ("--budget", "8", "--prompt-tokens", "0.5")),
+                               (("--budget", "8", "--set", "algorithms.0.params.budget=.5"),
+                                ("--budget", "0.5"))):
+            plans = [self.planned(*dump, *options)["cell_list"] for options in (natural, usual)]
+            self.assertEqual(*([cell["id"] for cell in plan] for plan in plans))
+        for word in ("+inf", ".nan", "+", ".", "1.2.", "+0x1", ".5x"):
+            self.assertIn(f'got "{word}"', self.refused(*dump, "--budget", word))
+
     def test_several_algorithms_and_dumps(self):
         self.synth("other.h5", "--tokens", 96, "--d", 8, "--layers", 1, "--seed", 7)
         dumps = (self.made / "tiny.h5", self.made / "other.h5")

@@ -159,6 +159,7 @@ class Refusals(Folders):
                      "enable_prefix_caching=False")
         self.refusal(self.write("compact", meta={"q_seq_lens": [8, 12, 12]}), "ends at token 9")
         self.refusal(self.write("whole", meta={"seq_lens": "many"}), "seq_lens", "list of counts")
+        self.refusal(self.write("whole", meta={"seq_lens": [90, 90]}), "rows of q, and qk.json says 90")
         run = self.write("whole")
         (run / "tp_rank_0/qk.json").write_text("{")
         self.refusal(run, "qk.json", "expected the description")

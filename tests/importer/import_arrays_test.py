@@ -334,7 +334,8 @@ class Members(Importer):
         ones = np.ones(4, np.float32)
         for further, options, words in (
                 ({"sinks": ones[:3]}, (), ["sinks [3]", "[4]"]),
-                ({"sinks": np.ones((4, 1), np.float32)}, (), ["1 dimension"]),
+                ({"sinks": np.ones((2, 2), np.float32)}, (), ["sinks", "[Hq]"]),
+                ({"wo": np.ones((8, 4 * DV), np.float32)}, (), ["W.T.reshape(Hq, dv, hidden)"]),
                 ({"sinks": np.array([1, np.nan, 1, 1], np.float32)}, (), ["sinks", "finite"]),
                 ({"alibi_slopes": -ones}, (), ["alibi_slopes", "at least 0"]),
                 ({"wo": np.ones((4, DV + 1, 2), np.float32)}, (), ["wo", f"[4, {DV}]"]),

@@ -1,6 +1,8 @@
 """data/key_offset.py: the offset of keys is found, and planted, by the definition of RoPE in complex numbers."""
 
+import contextlib
 import csv
+import io
 import tempfile
 import unittest
 from pathlib import Path
@@ -78,6 +80,46 @@ class KeyOffset(unittest.TestCase):
                 layer = dump["sequences/text/layers/3"]
                 self.assertNotIn("out", layer)
                 np.testing.assert_allclose(layer["k"][:], keys + added, rtol=1e-6, atol=1e-5)
+
+    def called(self, *arguments):
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            code = key_offset.main(list(map(str, arguments)))
+        return code, said.getvalue()
+
+    def test_what_cannot_be_measured_or_planted_is_refused_and_leaves_no_file(self):
+        self.dump("a.h5", self.rng.normal(size=(HEADS, D)))
+        with h5py.File(self.folder / "a.h5", "a") as dump:
+            dump["sequences/text/layers"].create_group("4").attrs["kv_layer"] = 3
+        a, out = self.folder / "a.h5", self.folder / "out"
+        plant = ("plant", a, "--prompt", 9, "--from", a)
+        for words, arguments in (
+                ("expected 1 to 96", ("measure", a, "--prompt", 97)),
+                ("expected 1 to 96", ("measure", a, "--prompt", 0)),
+                ("No such file", ("measure", self.folder / "none.h5")),
+                ("has keys in layers 3", (*plant, "--layer", 4)),
+                ("has keys in layers 3", (*plant, "--layer", 9))):
+            code, said = self.called(*arguments, "--out", out)
+            self.assertEqual((code, out.exists()), (2, False), said)
+            self.assertIn(words, said)
+        code, said = self.called(*plant, "--layer", 3, "--out", a)
+        self.assertEqual(code, 2)
+        self.assertIn("choose another", said)
+        self.assertEqual(self.called(*plant, "--layer", 3, "--out", out), (0, ""))
+        with h5py.File(a, "a") as dump:
+            dump["sequences/text/layers/3"].attrs["value_in_key"] = 4
+        out.unlink()
+        code, said = self.called(*plant, "--layer", 3, "--out", out)
+        self.assertEqual((code, sorted(path.name for path in self.folder.iterdir())), (2, ["a.h5"]))
+
+    def test_widths_without_whole_blocks_have_no_error_of_them(self):
+        with h5py.File(self.folder / "80.h5", "w") as dump:
+            dump["rope/inv_freq"], dump["rope"].attrs["layout"] = np.ones(40), "half"
+            dump["sequences/text/layers/0/k"] = self.rng.normal(size=(1, 20, 80))
+        out = self.folder / "80.csv"
+        self.assertEqual(self.called("measure", self.folder / "80.h5", "--prompt", 9, "--out", out)[0], 0)
+        row, = csv.DictReader(out.read_text().splitlines())
+        self.assertEqual((row["q4_0"], row["q8_0"]), ("", ""))
+        self.assertGreater(float(row["token"]), 0)
 
     def test_a_dump_without_rope_is_refused(self):
         self.dump("a.h5", np.zeros((HEADS, D)))

@@ -119,7 +119,17 @@ class FactsPerLayer(Layouts):
             self.assertEqual(file["sequences/0/layers/1"].attrs["sliding_window"], 0)
         self.assertIn("leave one of them out", self.refusal(given, "--sliding-window", 4))
         given["0/sliding_window"] = np.float64(5)
-        self.assertIn("expected an integer", self.refusal(given))
+        with self.dump(given) as file:
+            self.assertEqual(file["sequences/0/layers/0"].attrs["sliding_window"], 5)
+        given["0/sliding_window"] = np.float64(5.5)
+        self.assertIn("expected an integer, got 5.5", self.refusal(given))
+
+    def test_frequencies_are_not_those_of_16_bits(self):
+        given = {**proved(arrays()), "inv_freq": 1e4 ** (-np.arange(8) / 8)}
+        rope = ("--rope-theta", "1e4", "--rope-layout", "half")
+        self.dump(given, *rope).close()
+        for rounded in (given["inv_freq"].astype(np.float16), bfloat16(given["inv_freq"]).view("V2")):
+            self.assertIn("frequencies are rounded", self.refusal({**given, "inv_freq": rounded}, *rope))
 
     def test_layers_of_unlike_heads_share_nothing_in_silence(self):
         given = self.two(proved(arrays()), proved(arrays(d=32, seed=1)))
@@ -224,6 +234,61 @@ class Batches(Layouts):
             given = {**{name: array[None] for name, array in held.items()}, "out": out}
             with self.dump(given) as file:
                 np.testing.assert_array_equal(file["sequences/0/layers/0/out"], held["out"])
+
+    def test_outputs_side_by_side_where_no_values_are_given(self):
+        held = proved(arrays())
+        latent = floats({"q": arrays()["q"], "k": arrays(hkv=1)["k"]})
+        out = attention({**latent, "v": latent["k"][..., :8]}).astype(np.float32)
+        with self.dump({**latent, "out": out.transpose(1, 0, 2).reshape(48, -1)},
+                       "--value-in-key", 8) as file:
+            np.testing.assert_array_equal(file["sequences/0/layers/0/out"], out)
+        other = floats(arrays(seed=1))["q"]
+        out = attention({**held, "q": other}).astype(np.float32)
+        given = {f"0/{name}": array for name, array in held.items()}
+        given |= {"1/q": other, "1/out": out.transpose(1, 0, 2).reshape(1, 48, -1)}
+        with self.dump(given, "--kv-layer", "1=0") as file:
+            np.testing.assert_array_equal(file["sequences/0/layers/1/out"], out)
+
+    def test_what_belongs_to_each_sequence_of_a_batch(self):
+        two = [proved(arrays(seed=seed)) for seed in (0, 1)]
+        given = {name: np.stack([each[name] for each in two]) for name in two[0]}
+        norms = np.arange(1, 97, dtype=np.float32).reshape(2, 48)
+        ids = np.arange(96).reshape(2, 48)
+        with self.dump({**given, "residual_norm": norms, "token_ids": ids}) as file:
+            for index in (0, 1):
+                np.testing.assert_array_equal(file[f"sequences/{index}/layers/0/residual_norm"],
+                                              norms[index])
+                np.testing.assert_array_equal(file[f"sequences/{index}/token_ids"], ids[index])
+        for wrong in ({"residual_norm": norms[0]}, {"residual_norm": np.ones((3, 48), "f4")}):
+            self.assertIn("[2, rows]", self.refusal({**given, **wrong}))
+        self.assertIn("[2, 48]", self.refusal({**given, "token_ids": ids[0]}))
+        self.assertIn("[48]", self.refusal({**two[0], "token_ids": ids.reshape(4, 24)[:2]}))
+
+    def test_a_number_per_head_in_any_dimension(self):
+        given = floats(arrays())
+        for sinks in (np.arange(4), np.arange(4.0).reshape(1, 4, 1, 1)):
+            with self.dump({**given, "sinks": sinks}) as file:
+                np.testing.assert_array_equal(file["sequences/0/layers/0/sinks"], np.arange(4))
+
+    def test_dimensions_in_another_order_have_a_remedy_that_works(self):
+        held = proved(arrays())
+        for name, axes in (("k", (0, 2, 1)), ("v", (1, 0, 2))):
+            said = self.refusal({**held, name: held[name].transpose(axes)})
+            self.assertIn(f"{name}.transpose({', '.join(map(str, np.argsort(axes)))})", said)
+        self.assertNotIn("transpose", self.refusal(floats(arrays(hq=6, hkv=4))))
+        square = proved(arrays(n=4))
+        square["out"] = square["out"].transpose(1, 0, 2)
+        self.assertIn("out.transpose(1, 0, 2)", self.refusal(square))
+        self.assertIn("k[None]", self.refusal({**held, "k": held["k"][0]}))
+        self.assertIn(".reshape(B, H * G, tokens, d)",
+                      self.refusal({**held, "q": held["q"].reshape(1, 2, 2, 48, 16)}))
+
+    def test_layers_are_named_with_an_underscore_too(self):
+        held = floats(arrays())
+        given = {**{f"layer_3/{name}": array for name, array in held.items()},
+                 **{f"layer4.{name}": array + 1 for name, array in held.items()}}
+        with self.dump(given) as file:
+            self.assertEqual(set(file["sequences/0/layers"]), {"3", "4"})
 
     def test_heads_and_tokens_are_not_exchanged_in_silence(self):
         same = arrays(hq=4, hkv=4)
@@ -341,6 +406,35 @@ class ShortFloats(Layouts):
                             else:
                                 said = self.refusal({**given, "out": stored})
                                 self.assertIn("check the scale", said)
+
+    def test_outputs_in_bfloat16_of_wider_tensors(self):
+        given = floats(arrays())
+        for scale in (0.25, 0.2625):
+            out = bfloat16(attention(given, scale=scale))
+            for stored in (out.view("V2"), number(out)):
+                if scale == 0.25:
+                    self.dump({**given, "out": stored}).close()
+                else:
+                    self.assertIn("check the scale", self.refusal({**given, "out": stored}))
+
+    def test_a_smaller_type_of_the_dump_is_proved_too(self):
+        for dtype in ("float16", "bfloat16"):
+            self.dump(proved(arrays()), "--dtype", dtype).close()
+            wrong = {**floats(arrays()), "out": attention(floats(arrays()), window=9)}
+            self.assertIn("differs", self.refusal(wrong, "--dtype", dtype))
+
+    def test_integers_are_not_bits(self):
+        bits = {name: bfloat16(array) for name, array in arrays().items()}
+        given = {**bits, "token_ids": np.arange(48, dtype=np.uint16),
+                 "sliding_window": np.uint16(7), "attention_mask": np.ones(48, np.int8)}
+        with self.dump(given, "--bits", "bfloat16") as file:
+            np.testing.assert_array_equal(file["sequences/0/token_ids"], np.arange(48))
+            self.assertEqual(file["sequences/0/layers/0"].attrs["sliding_window"], 7)
+
+    def test_float16_that_overflowed(self):
+        given = {name: array.astype(np.float16) for name, array in arrays().items()}
+        given["k"][1, 3, 5] = np.inf
+        self.assertIn("65504", self.refusal(given))
 
     def test_arithmetic_in_sixteen_bits_is_told_from_a_scale(self):
         rng = np.random.default_rng(7)

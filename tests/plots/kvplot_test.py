@@ -327,6 +327,8 @@ class KvplotTest(unittest.TestCase):
                 mean_over_units(frame, [METRIC, column])
         with self.assertRaisesRegex(ResultsError, "no cell has laier"):
             mean_over_units(frame, [METRIC], ["laier"])
+        pandas.testing.assert_frame_equal(mean_over_units(frame, METRIC, "layer"),
+                                          mean_over_units(frame, [METRIC], ["layer"]))
         results = str(self.write(sweep()))
         self.assertIn("no finished cell has errors.relative_l2.maen; did you mean "
                       "errors.relative_l2.mean?",
@@ -401,6 +403,12 @@ class KvplotTest(unittest.TestCase):
                 ("leave out --of max", (csv, "--rows", "layer", "--value", "x", "--of", "max", "--pm",
                                         "sd"))):
             self.assertIn(words, self.refused("table", *arguments))
+        partial.write_text("label,T,R,x\nuniform,1,,2\nwindow,,1,3\n")
+        self.assertIn("no row has all of T, R", self.refused("table", partial, "--rows", "T", "R", "--value", "x"))
+        for option in (("--digits", "-1"), ("--digits", "x")):
+            self.assertIn("from 1 to 17", self.refused("table", csv, "--rows", "label", "--value", "x", *option))
+        self.assertIn("from 1 to 10000", self.refused("error_vs_memory", "--results", results, "--out",
+                                                      self.folder, "--dpi", "0"))
         csv.write_text("label,x\nexact | K q8_0 V a*b<c,1\n")
         self.assertEqual(self.table(csv, "--rows", "label", "--value", "x")[2], r"| exact \| K q8_0 V a\*b\<c | 1 |")
         self.assertEqual(self.table(csv, "--rows", "label", "--value", "x", "--format", "latex")[4],

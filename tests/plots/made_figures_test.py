@@ -21,10 +21,11 @@ try:
     import pandas
     from kvplot import Results, ResultsError, field_modes, looks, papers, style
     from kvplot.child import in_child
+    from kvplot.dump import Dump
     from kvplot.figure import facts
     from kvplot.figures import (balancekv_layers, bytes_per_token, clusterability, displacement, ecdf, failure_rate,
-                                field, forest, layer_impact, position, rotation, settings,
-                                subgen_attribution, tsne)
+                                field, forest, layer_impact, position, rotation, score_bars,
+                                settings, subgen_attribution, tsne)
     from kvplot.results import mean_over_units
     from kvplot.statistics import standard_error
 except ImportError as error:
@@ -407,6 +408,41 @@ class Made(unittest.TestCase):
                 rotated[at, first], rotated[at, second] = 1.25 * turned.real, 1.25 * turned.imag
             numpy.testing.assert_allclose(rotation.unrotated(rotated, inv_freq, layout, 1.25), keys,
                                           atol=1e-12)
+
+    def test_layers_of_a_dump_that_differ(self):
+        rng = numpy.random.default_rng(2)
+        made = {0: ({"q": (4, 8), "k": (2, 8), "v": (2, 8)}, {}),
+                1: ({"q": (4, 8)}, {"kv_layer": 0}),
+                2: ({"q": (6, 10), "k": (1, 10)}, {"value_in_key": 4, "sliding_window": 7}),
+                3: ({"q": (4, 8), "k": (2, 8), "v": (2, 8), "sinks": None}, {}),
+                4: ({"q": (4, 8), "k": (2, 8), "v": (2, 8)}, {"chunk": 8})}
+        path = self.folder / "unlike.h5"
+        with h5py.File(path, "w") as file:
+            file.attrs.update({"format": "kvbench-dump", "format_version": 2, "model": "m", "n_layers": 5})
+            for layer, (tensors, attributes) in made.items():
+                group = file.create_group(f"sequences/text/layers/{layer}")
+                group.attrs.update({"scale": 0.3, "sliding_window": 0, "logit_softcap": 0.0, **attributes})
+                group["rope/inv_freq"] = numpy.ones(2)
+                group["rope"].attrs["layout"] = "half"
+                for name, shape in tensors.items():
+                    group[name] = (rng.standard_normal((shape[0], 20, shape[1])) if shape
+                                   else numpy.zeros(4))
+            held = {name: file[f"sequences/text/layers/2/{name}"][()] for name in "qk"}
+            shared = file["sequences/text/layers/0/v"][()]
+        dump = Dump(path)
+        self.assertEqual([dump.kv_heads(layer) for layer in dump.layers], [2, 2, 1, 2, 2])
+        numpy.testing.assert_array_equal(dump.head(1, "v", 1), shared[1])
+        numpy.testing.assert_array_equal(dump.head(2, "v", 0), held["k"][0, :, :4])
+        logits = numpy.full(20, -numpy.inf)
+        logits[13:] = 0.3 * held["k"][0, 13:] @ held["q"][5, 19]
+        numpy.testing.assert_allclose(score_bars.scores(dump, 2, 0, [19])[5, 0],
+                                      numpy.exp(logits) / numpy.exp(logits).sum(), rtol=1e-12)
+        self.assertEqual(set(rotation.draw(Namespace(dump=dump, quantile=0.1)).table["layer"]), {0, 2, 3, 4})
+        asked = Namespace(dump=dump, kv_head=0, query_head=0, decoded=8, cache=0.5, recent=0.5, shown=5)
+        score_bars.check(asked, 2)
+        for layer, words in ((0, "several layers"), (1, "several layers"), (3, "sinks"), (4, "chunk")):
+            with self.assertRaisesRegex(ResultsError, words):
+                score_bars.check(asked, layer)
 
     def test_lost_mass_and_displacement_multiply_to_the_error(self):
         made = cell("window", {"budget": 512}, 1.0, 0.5)

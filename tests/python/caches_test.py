@@ -91,6 +91,9 @@ class Caches(unittest.TestCase):
                 kb.Cache(token, **columns)
         for words, change in (("decode", {"decode": "none"}), ("layer", {"layer": -1}),
                               ("sequence", {"sequence": "a/b"}),
+                              ("prompt_tokens", {"prompt_tokens": None}),
+                              ("head", {"head": "0"}), ("key_bytes", {"key_bytes": 10.5}),
+                              ("extra_bytes", {"extra_bytes": -1}),
                               ("already", {"prompt_tokens": 1})):
             with self.subTest(words=words), self.assertRaisesRegex(kb.Error, words):
                 kb.Cache([1]).save(self.path, **{**HEAD, **change})

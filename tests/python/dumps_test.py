@@ -35,6 +35,41 @@ class Dumps(unittest.TestCase):
             self.assertEqual(layout, file["rope"].attrs["layout"])
             self.assertEqual(frequencies, file["rope/inv_freq"][...].tolist())
 
+    def test_layers_that_share_keys(self):
+        rng = np.random.default_rng(5)
+        tensors = {layer: {name: rng.standard_normal((heads, 48, 8)) for name, heads in shapes.items()}
+                   for layer, shapes in {0: {"q": 4, "k": 2, "v": 2}, 3: {"q": 2}, 4: {"q": 6}}.items()}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "shared.h5"
+            with h5py.File(path, "w") as file:
+                file.attrs.update({"format": "kvbench-dump", "format_version": 2, "model": "m",
+                                   "producer": "test", "n_layers": 5})
+                for layer, held in tensors.items():
+                    group = file.create_group(f"sequences/text/layers/{layer}")
+                    group.attrs.update({"scale": 0.3, "sliding_window": 0, "logit_softcap": 0.0})
+                    if layer:
+                        group.attrs["kv_layer"] = 0
+                    for name, array in {**held, "wo_v_l1": np.ones((len(held["q"]), 48, 1)) + layer,
+                                        "sinks": np.arange(len(held["q"]), dtype=float)}.items():
+                        group[name] = array
+            layers = kb.open_dump(path)["text"]
+            for layer, held in tensors.items():
+                np.testing.assert_array_equal(layers[layer].q, held["q"])
+                np.testing.assert_array_equal(layers[layer].k, tensors[0]["k"])
+                np.testing.assert_array_equal(layers[layer].wo_v_l1, 1.0 + layer)
+            self.assertEqual([layers[layer].kv_layer for layer in layers], [None, 0, 0])
+            cells = [{"algorithm": "h2o", "params": {"budget": 12}},
+                     {"algorithm": "criticalkv", "params": {"budget": 12, "window": 4}}]
+            run = kb.run({"dumps": [path], "algorithms": cells}, out=Path(folder) / "run", quiet=True)
+            self.assertEqual(len(run.cells), 4)
+            for cell in run.cells:
+                key = cell["key"]
+                made = kb.replay(layers[0], key["algorithm"], head=key["kv_head"], **key["params"])
+                self.assertEqual(made.record["errors"], cell["errors"])
+                self.assertEqual(len(made.outputs), 6)
+            with self.assertRaisesRegex(kb.Error, "give layer 0"):
+                kb.replay(layers[4], "h2o", budget=12)
+
     def test_a_layer_lives_longer_than_its_dump(self):
         layer = kb.open_dump(DUMP)["constitution"][15]
         self.assertEqual(layer.k.shape, (3, 2048, 64))

@@ -94,6 +94,43 @@ class Forms(unittest.TestCase):
         self.assertEqual(len(kb.Kept([0, 1, 0, 1], head=[0, 0, 1, 1])), 4)
         self.refused("rows", "np.flatnonzero(rows)", budget=16, rows=np.arange(N) > 40)
 
+    def test_numbers_that_are_whole_or_single(self):
+        q, k, v = arrays()
+        plain = kb.replay(q, k, v, "window", budget=16, prompt=P, sliding_window=40, scale=0.25)
+        made = kb.replay(q.astype(np.longdouble), k, v, "window", budget=16, prompt=P, threads=1.0,
+                         sliding_window=np.array([40.0]), scale=np.array([0.25]), head=0.0)
+        np.testing.assert_array_equal(plain.outputs, made.outputs)
+        for name, value in (("sliding_window", 8.5), ("sliding_window", "8"), ("softcap", "5"),
+                            ("scale", np.ones(2)), ("head", "0"), ("threads", -1),
+                            ("causal", "no"), ("sequence", 3), ("n_layers", 0),
+                            ("rope", {"inv_freq": np.ones(8)}), ("budget", float("nan"))):
+            self.refused("finite" if name == "budget" else name, **{"budget": 16, name: value})
+        self.refused("algorithm", given=(q, k, v, None))
+        self.refused("k: has elements of object", "k.astype(np.float64)", budget=16,
+                     given=(q, k.astype(object), v, "window"))
+
+    def test_folders_of_any_name_and_one_method(self):
+        @kb.method
+        class KeepsFour:
+            def compress(self, prompt):
+                return kb.Kept(np.arange(4))
+
+        dump = Path(__file__).resolve().parents[2] / "data/clusterable.h5"
+        sweep = {"dumps": [dump], "algorithms": [{"algorithm": "keeps_four"}]}
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("r\u00e9sultats", "-x", "\u7d50\u679c", ".hidden"):
+                found = kb.run(sweep, out=Path(folder) / name, methods=KeepsFour, quiet=True)
+                self.assertEqual(len(found.cells), 1)
+            for merged in (Path(folder) / "-x", str(Path(folder) / "-x")):
+                found = kb.merge(merged, out=Path(folder) / "all.json", methods=KeepsFour)
+                self.assertEqual(len(found.cells), 1)
+            for name, value in (("threads", "1"), ("memory_limit", "1GiB")):
+                self.refused(name, "must be an integer", call=kb.run, given=(sweep,),
+                             out=Path(folder) / "a", **{name: value})
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.assertEqual(list(found.means("memory.fraction", by="layer")["layer"]), [0])
+
     def test_a_guessed_number_of_layers_is_said(self):
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")

@@ -39,11 +39,11 @@ json value_of(const std::string& text) {
     json value = parse_sorted_or_discarded(written);
     if (!value.is_discarded()) return value;
   }
-  if (text.find(',') == std::string::npos) return text;
+  if (text.find(',') == std::string::npos) return number_or_word(text);
   json words = json::array();
   for (std::size_t start = 0; start <= text.size();) {
     const std::size_t end = std::min(text.find(',', start), text.size());
-    words.push_back(text.substr(start, end - start));
+    words.push_back(number_or_word(text.substr(start, end - start)));
     start = end + 1;
   }
   return words;
@@ -247,7 +247,7 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
       ->type_name("PARTS");
   command
       .add_option("--storage", options.storage,
-                  "With --algorithm, how keys and values are stored: codecs (fp16,kivi), or JSON")
+                  "With --algorithm, codecs of the cache, separated by commas, or a JSON list")
       ->type_name("CODECS");
   command.add_option("--seeds", options.seeds, "Number of seeds, or seeds separated by commas")
       ->type_name("N");

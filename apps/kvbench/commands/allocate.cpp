@@ -30,8 +30,8 @@ of the metric. A layer's bytes are memory.peak_bytes and memory.shared_bytes of 
 the mean over texts and seeds counts. A storage that failed on a head of a layer is no choice there.
 A table of the choice goes to stderr, with the best single storage within the bytes. Errors of layers
 are added as if layers did not interact, and the choice is made on the texts that it saw: run the sweep
-on others, with --set '/dumps=[..]', before you believe it. Paths of dumps are those of the first
-sweep; run both from one folder.
+on others, with --set '/dumps=[..]', before you believe it. Paths of dumps are those of the
+results; write the sweep into the folder in which the first one was run.
 
 Examples:
   kvbench run --dump data/smollm2-constitution.h5 --algorithm exact --storage q8_0,q4_0 --out out

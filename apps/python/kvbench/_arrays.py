@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -22,10 +23,53 @@ def plain(value: Any) -> Any:
     raise Error(f"kvbench: {value!r} is not a value that a parameter can have")
 
 
+def json_text(document: Any, indent: int | None = None) -> str:
+    """JSON, which has neither NaN nor infinity."""
+    try:
+        return json.dumps(document, indent=indent, default=plain, allow_nan=False)
+    except Error:
+        raise
+    except ValueError as error:
+        raise Error(f"kvbench: a sweep's numbers must be finite: {error}") from None
+
+
 def number(value: Any) -> Any:
     """A number of NumPy, or an array of one without dimensions, as Python's; others as they are."""
     is_array = isinstance(value, np.ndarray) and value.ndim == 0
     return value.item() if is_array or isinstance(value, np.generic) else value
+
+
+def _single(value: Any) -> Any:
+    """The number in an array or a tensor of one element; others as they are."""
+    try:
+        return value.item() if hasattr(value, "item") else value
+    except (ValueError, RuntimeError):  # it has several elements
+        return value
+
+
+def whole(name: str, value: Any) -> int | None:
+    """A whole number of any type; None stays."""
+    given = _single(value)
+    given = int(given) if isinstance(given, float) and given.is_integer() else given
+    if given is not None and not isinstance(given, int):
+        raise Error(f"{name}: must be an integer, got {given!r}")
+    return given
+
+
+def real(name: str, value: Any) -> float | None:
+    """A number of any type; None stays."""
+    given = _single(value)
+    if given is not None and not isinstance(given, (int, float)):
+        raise Error(f"{name}: must be a number, got {given!r}")
+    return given
+
+
+def flag(name: str, value: Any) -> bool | None:
+    """A truth value of any type, 0 and 1 among them; None stays."""
+    given = _single(value)
+    if not isinstance(given, (bool, int, float, type(None))) or given not in (None, 0, 1):
+        raise Error(f"{name}: must be True or False, got {given!r}")
+    return None if given is None else bool(given)
 
 
 def _short(name: str) -> str:
@@ -76,8 +120,14 @@ def array_of(name: str, given: Any, integers: bool = False) -> Any:
     if dtype.kind == "V" or (dtype.kind in "iu" and dtype.itemsize == 1):
         raise Error(
             f"{name}: has elements of {dtype}; convert them to float32, with ml_dtypes where they "
-            f"are of 8 bits: {name}.view(ml_dtypes.float8_e4m3fn).astype(np.float32)"
+            f"are of 8 bits: {own}.view(ml_dtypes.float8_e4m3fn).astype(np.float32)"
         )
+    if dtype.kind not in "biufc":
+        raise Error(
+            f"{name}: has elements of {dtype}; give numbers, as of {own}.astype(np.float64)"
+        )
+    if dtype.kind == "f" and dtype.itemsize > 8:
+        return given.astype(np.float64)
     return given if dtype.isnative else given.astype(dtype.newbyteorder("="))
 
 

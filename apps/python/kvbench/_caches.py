@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kvbench._arrays import number, numpy_of, plain, refuse_mask, refuse_masked
+from kvbench._arrays import numpy_of, plain, refuse_mask, refuse_masked, whole
 from kvbench._core import Error, version
 
 _FORMAT, _FORMAT_VERSION = "kvbench-cache", 1
@@ -48,6 +48,13 @@ def _vectors(name: str, given: ArrayLike | None, rows: int) -> NDArray[Any] | No
     if not np.all(np.isfinite(array)):
         raise Error(f"{name}: every element must be finite")
     return array
+
+
+def _count(name: str, given: Any) -> int:
+    count = whole(name, given)
+    if count is None or count < 0:
+        raise Error(f"{name}: must be an integer of at least 0, got {given}")
+    return count
 
 
 class Cache:
@@ -159,7 +166,8 @@ class Cache:
             import h5py
         except ImportError as missing:
             raise ImportError("Cache.save needs h5py; pip install 'kvbench[caches]'") from missing
-        layer, head, prompt_tokens = (number(each) for each in (layer, head, prompt_tokens))
+        layer, head = _count("layer", layer), _count("head", head)
+        prompt_tokens = _count("prompt_tokens", prompt_tokens)
         if decode not in ("append", "given"):
             raise Error(f'decode: must be "append" or "given", got {decode!r}')
         if not sequence or "/" in sequence:
@@ -171,9 +179,6 @@ class Cache:
             raise Error(
                 'token: decoded tokens are kept already; leave them out or give decode="given"'
             )
-        for name, given in (("layer", layer), ("head", head), ("prompt_tokens", prompt_tokens)):
-            if given < 0:
-                raise Error(f"{name}: must not be negative, got {given}")
         attributes: dict[str, Any] = {"prompt_tokens": np.int64(prompt_tokens), "decode": decode}
         for name, count in (
             ("key_bytes", key_bytes),
@@ -181,7 +186,7 @@ class Cache:
             ("extra_bytes", extra_bytes),
         ):
             if count is not None:
-                attributes[name] = np.int64(count)
+                attributes[name] = np.int64(_count(name, count))
         if reads_future:
             attributes["reads_future"] = np.int64(1)
         group_path = f"sequences/{sequence}/layers/{layer}/heads/{head}"

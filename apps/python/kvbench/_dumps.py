@@ -29,6 +29,10 @@ class Layer:
         self.sequence: str = sequence.name
         self.prompt_tokens: int | None = sequence.prompt_tokens
         self.index: int = info["layer"]
+        self.kv_layer: int | None = info["kv_layer"]
+        """The layer whose keys and values it reads, None: its own."""
+        self.readers = [sequence[reader] for reader in info["readers"]]
+        """The layers that read its keys and values."""
         self.query_heads: int = info["query_heads"]
         self.kv_heads: int = info["kv_heads"]
         self.tokens: int = info["tokens"]

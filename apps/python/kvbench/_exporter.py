@@ -33,4 +33,4 @@ def faults(of: str) -> Iterator[None]:
     try:
         yield
     except Fault as fault:
-        raise Error(f"{of}: {fault}") from fault
+        raise Error(f"{of}: {fault}".replace("(--dtype)", "(dtype=)")) from fault

@@ -8,11 +8,13 @@ records of the layers become those of the dump. Nothing is computed then."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -21,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from kvbench import _core
-from kvbench._arrays import number, plain
+from kvbench._arrays import json_text, whole
 from kvbench._exporter import exporter
 from kvbench._method_calls import method_tables
-from kvbench._run import Results, _checked, _named_keywords, _results
+from kvbench._run import Results, _checked, _named_keywords, _results, sweep_name
 
 with exporter("kvbench.Recorder"):
     import h5py
@@ -116,7 +118,8 @@ class LiveDump:
     ) -> None:
         self._of, self._out = of, Path(out)
         self._save = None if save is None else Path(save).absolute()
-        threads, memory_limit = number(threads), number(memory_limit)
+        threads = whole(f"{of}: threads", threads)
+        memory_limit = whole(f"{of}: memory_limit", memory_limit)
         _checked(device, threads, memory_limit, fresh and add)
         self._options: dict[str, Any] = {
             "device": device,
@@ -130,13 +133,14 @@ class LiveDump:
         if self._save and self._save.exists() and not fresh:
             raise _core.Error(f"{of}: save: {self._save} exists; fresh=True replaces it")
         self._path = str(self._save or (self._out / "not-saved.h5").absolute())
-        self._sweep = json.dumps(self._document(sweep), default=plain)
+        self._sweep = json_text(self._document(sweep))
         _core.check_layers(self._sweep, self._methods)
         self._outline: h5py.File | None = None
         self._saved: h5py.File | None = None
         self._rope: Rope | None = None
         self._facts: dict[str, Any] = {}
         self._sequences: dict[str, LiveSequence] = {}
+        self._surveyed: dict[tuple[Any, ...], int] = {}  # first layers, by sequence and heads
         self._hashes: list[tuple[str, str]] = []
         self._journals: list[tuple[str, str]] = []
         self._thread = ThreadPoolExecutor(1, "kvbench-layer")
@@ -151,7 +155,7 @@ class LiveDump:
             raise _core.Error(
                 f"{self._of}: sweep: /dumps: the layers are measured as they come; leave dumps out"
             )
-        return {"schema_version": 1, "name": self._out.name, **sweep, "dumps": [self._path]}
+        return {"schema_version": 1, "name": sweep_name(self._out), **sweep, "dumps": [self._path]}
 
     def open(self, facts: Mapping[str, Any], rope: Rope | None) -> None:
         """Attributes of the dump, and the rotation of layers that carry none themselves."""
@@ -187,12 +191,50 @@ class LiveDump:
             if second:
                 each.attrs["format_version"] = 2
         for name in layers:
-            for whole in filter(None, (self._outline, self._saved)):
-                parent = whole[f"sequences/{sequence}/layers"]
-                _copy_layer(layers[name], parent, has_elements=whole is self._saved)
+            if "k" in layers[name]:
+                self._survey(sequence, int(name), layers[name])
+            for target in filter(None, (self._outline, self._saved)):
+                parent = target[f"sequences/{sequence}/layers"]
+                _copy_layer(layers[name], parent, has_elements=target is self._saved)
         self.wait()
         image = _image(file)
         self._running = self._thread.submit(self._replay, sequence, layer, image)
+
+    def _survey(self, sequence: str, layer: int, held: h5py.Group) -> None:
+        """Warns of what is likely a mistake of who took the tensors."""
+        tensors = [held[name] for name in "kv" if name in held]
+        heads = [
+            hashlib.blake2b(b"".join(each[head].tobytes() for each in tensors)).digest()
+            for head in range(len(tensors[0]))
+        ]
+        used = np.flatnonzero(np.any([np.any(each, axis=1) for each in tensors[0]], axis=0))
+        if len(used) == 0:
+            return
+        tokens, end, found = tensors[0].shape[1], int(used[-1]) + 1, []
+        if len(heads) > tokens:
+            found.append(
+                f"{len(heads)} KV heads of {tokens} tokens look exchanged; q, k and v are [heads, "
+                "tokens, columns]"
+            )
+        if len(set(heads)) < len(heads):
+            found.append(
+                f"{len(heads)} KV heads are copies of {len(set(heads))}: memory is "
+                f"{len(heads) / len(set(heads)):.3g} times the model's; give k and v from before "
+                "they are repeated for query heads"
+            )
+        if end < tokens:
+            found.append(
+                f"the keys of the last {tokens - end} of {tokens} tokens are zero in every KV "
+                f"head, as in a static cache that is not full; give the first {end} tokens alone"
+            )
+        first = self._surveyed.setdefault((sequence, *heads), layer)
+        if first != layer:
+            found.append(
+                f"the keys and values are those of layer {first}, compressed and counted once "
+                "more; if the model shares them, make a dump by data/import_arrays.py --kv-layer"
+            )
+        for what in found:
+            warnings.warn(f"{self._of}: sequence {sequence}, layer {layer}: {what}", stacklevel=4)
 
     def wait(self) -> None:
         """For the layer that is replayed; raises what its run raised."""

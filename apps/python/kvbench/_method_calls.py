@@ -189,7 +189,7 @@ def method_table(
 def method_tables(place: str, methods: Iterable[Any]) -> list[MethodTable]:
     """The table of classes made with kvbench.method."""
     tables: list[MethodTable] = []
-    for cls in methods:
+    for cls in [methods] if isinstance(methods, type) or is_method(methods) else methods:
         if not is_method(cls):
             raise Error(f"{place}: methods: {cls!r} is not made by kvbench.method; decorate it")
         if not isinstance(cls, type):

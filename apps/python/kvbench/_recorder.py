@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kvbench._arrays import numpy_of
+from kvbench._arrays import flag, numpy_of, real, whole
 from kvbench._core import Error
 from kvbench._exporter import exporter, faults
 from kvbench._live import LiveDump, LiveSequence
@@ -29,6 +29,8 @@ with exporter(_OF):
         LayerWriter,
         Rope,
         Terms,
+        common_type,
+        element_type,
         layer_difference,
     )
 
@@ -36,6 +38,8 @@ with exporter(_OF):
 def _rope(given: Mapping[str, Any] | None) -> Rope | None:
     if given is None:
         return None
+    if not isinstance(given, Mapping) or "inv_freq" not in given:
+        raise Error(f'{_OF}: rope: must be {{"inv_freq": [..], "layout": "half"}}, got {given!r}')
     return Rope(
         tuple(float(each) for each in np.asarray(given["inv_freq"])),
         float(given.get("theta", 10000.0)),
@@ -46,6 +50,11 @@ def _rope(given: Mapping[str, Any] | None) -> Rope | None:
 
 def _array(name: str, given: Any) -> tuple[np.ndarray, str]:
     """[heads, rows, columns] in NumPy, and the type of its elements as a dump names it."""
+    if given is None:
+        raise Error(
+            f"{_OF}: {name}: is missing; a layer that reads another layer's keys, or has its "
+            "values in its keys, is measured in a dump: import_arrays.py --kv-layer, --value-in-key"
+        )
     tensor = given.detach().cpu() if hasattr(given, "detach") else given
     dtype = str(getattr(tensor, "dtype", "float64")).removeprefix("torch.")
     array = numpy_of(f"{_OF}: {name}", tensor)
@@ -56,6 +65,23 @@ def _array(name: str, given: Any) -> tuple[np.ndarray, str]:
         )
     wider = array.dtype.name if array.dtype.name in STORED else "float64"
     return array, dtype if dtype in STORED else wider
+
+
+def _by_head(name: str, given: Any) -> tuple[float, ...] | None:
+    """A number for each query head."""
+    if given is None:
+        return None
+    tensor = given.detach().cpu() if hasattr(given, "detach") else given
+    return tuple(numpy_of(f"{_OF}: {name}", tensor).astype(np.float64).ravel().tolist())
+
+
+def _token_ids(name: str, given: Any) -> np.ndarray | None:
+    if given is None:
+        return None
+    ids = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
+    if ids.dtype.kind not in "iu" or (ids.size and not -(2**31) <= ids.min() <= ids.max() < 2**31):
+        raise Error(f"{_OF}: {name}: token_ids: must be integers of 32 bits, got {ids.dtype}")
+    return ids.astype(np.int32)
 
 
 class Recorder:
@@ -72,7 +98,7 @@ class Recorder:
     dump, on which kvbench.run gives the same cells. `rope`: the rotation that q and k have behind
     them, as {"inv_freq": [..], "theta": .., "layout": "half" or "interleaved",
     "attention_scaling": 1.0}. `queries`: rows of q that are kept, the last so many; None: all.
-    `dtype`: of the elements that are kept; None: q's own.
+    `dtype`: of the elements that are kept; None: the smallest that holds q, k and v exactly.
 
     A layer is replayed by a thread once it is whole, and the next one waits for it to end: two
     layers are in memory. `results` are there after the `with` block. `run`: keywords of
@@ -94,13 +120,17 @@ class Recorder:
     ) -> None:
         if dtype is not None and dtype not in STORED:
             raise Error(f"{_OF}: dtype: must be one of {', '.join(STORED)}, got {dtype}")
-        self._queries, self._dtype = queries, dtype
+        self._queries, self._dtype = whole(f"{_OF}: queries", queries), dtype
+        if self._queries is not None and self._queries < 1:
+            raise Error(f"{_OF}: queries: must be at least 1, got {self._queries}")
         self._dump = LiveDump(_OF, sweep, out, save=save, **run)
         created = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        facts = {"model": model, "producer": _OF, "n_layers": int(layers), "created": created}
+        count = whole(f"{_OF}: layers", layers)
+        facts = {"model": model, "producer": _OF, "n_layers": count, "created": created}
         self._dump.open({**FORMAT, **facts}, _rope(rope))
         self._sequences: dict[str, LiveSequence] = {}
-        self._writers: dict[tuple[str, int], tuple[LayerWriter, int]] = {}  # with tokens so far
+        # With what was said of the layer, and tokens so far.
+        self._writers: dict[tuple[str, int], tuple[LayerWriter, dict[str, Any], int]] = {}
         self._results: Results | None = None
 
     def sequence(
@@ -112,11 +142,15 @@ class Recorder:
         description: str = "",
     ) -> None:
         """Facts about a sequence, before its first layer."""
+        if not isinstance(name, str) or not name or "/" in name:
+            raise Error(f"{_OF}: sequence: must be a name without /, got {name!r}")
         if name in self._sequences:
             raise Error(f"{_OF}: sequence {name}: has begun; say it before its first layer")
         attrs = {"description": description} if description else {}
-        prompt = {} if prompt_tokens is None else {"prompt_tokens": int(prompt_tokens)}
-        ids = None if token_ids is None else np.asarray(token_ids, np.int32)
+        of = f"sequence {name}"
+        count = whole(f"{_OF}: {of}: prompt_tokens", prompt_tokens)
+        prompt = {} if count is None else {"prompt_tokens": count}
+        ids = _token_ids(of, token_ids)
         self._sequences[name] = self._dump.sequence(name, {**attrs, **prompt}, ids, {})
 
     def layer(
@@ -143,12 +177,31 @@ class Recorder:
         q [query heads, rows, d], k [KV heads, rows, d], v [KV heads, rows, dv], as attention uses
         them (after the rotation): arrays of NumPy or JAX, or tensors of torch on any device, also
         of bfloat16. `scale` multiplies <q, k>. `tokens`: of the whole sequence, where the layer is
-        given in pieces; it is whole with the last of them. `out` [query heads, R, dv]: the model's
+        given in pieces, each with the same scale, window and so on; it is whole with the last of
+        them. `out` [query heads, R, dv]: the model's
         own answers in the last R rows of a layer that is given whole, by which q, k, v and scale
         are proved.
         """
         with faults(_OF):
-            place, layer = f"sequence {sequence}, layer {layer}", int(layer)
+            place = f"sequence {sequence}, layer {layer}"
+
+            def said(name: str, value: Any, read: Any = whole) -> Any:
+                found = read(f"{_OF}: {place}: {name}", value)
+                if found is None:
+                    raise Error(f"{_OF}: {place}: {name}: is missing")
+                return found
+
+            layer = said("layer", int(layer) if str(layer).isdigit() else layer)
+            facts = {
+                "scale": float(said("scale", scale, real)),
+                "sliding_window": said("sliding_window", sliding_window),
+                "logit_softcap": float(said("logit_softcap", logit_softcap, real)),
+                "chunk": said("chunk", chunk),
+                "causal": said("causal", causal, flag),
+                "sinks": _by_head(f"{place}: sinks", sinks),
+                "alibi_slopes": _by_head(f"{place}: alibi_slopes", alibi_slopes),
+                "rope": _rope(rope),
+            }
             if sequence not in self._sequences:
                 self.sequence(sequence)
             arrays = {
@@ -156,9 +209,10 @@ class Recorder:
             }
             rows = arrays["k"][0].shape[1]
             answers = None if out is None else _array(f"{place}: out", out)[0]
-            writer, before = self._writers.pop((sequence, layer), (None, 0))
+            types = {dtype for _, dtype in arrays.values()}
+            writer, first, before = self._writers.get((sequence, layer), (None, facts, 0))
             if writer is None:
-                total = rows if tokens is None else int(tokens)
+                total = rows if tokens is None else said("tokens", tokens)
                 shape = LayerShape(
                     arrays["q"][0].shape[0],
                     arrays["k"][0].shape[0],
@@ -169,26 +223,30 @@ class Recorder:
                     0 if answers is None else answers.shape[1],
                     out_dtype="float64",
                 )
-                dtype = self._dtype or arrays["q"][1]
+                dtype = self._dtype or common_type(types)
                 writer = LayerWriter(self._sequences[sequence], layer, shape, dtype, 0)
-                for name, values in (("sinks", sinks), ("alibi_slopes", alibi_slopes)):
-                    if values is not None:
-                        writer.group[name] = np.asarray(values, np.float64)
+                for name in ("sinks", "alibi_slopes"):
+                    if facts[name] is not None:
+                        writer.group[name] = np.asarray(facts[name], np.float64)
             self._check(place, arrays, writer.shape, before)
+            self._check_pieces(place, facts, first, types, writer, answers)
             for name, (array, _) in arrays.items():
                 writer.write(name, before, array)
             if answers is not None:
                 writer.write("out", writer.shape.tokens - answers.shape[1], answers)
+            self._writers[sequence, layer] = (writer, facts, before + rows)
             if before + rows < writer.shape.tokens:
-                self._writers[sequence, layer] = (writer, before + rows)
                 return
-            window, chunk, cap = int(sliding_window), int(chunk), float(logit_softcap)
-            writer.finish(Terms(float(scale), window, cap, chunk, bool(causal)), _rope(rope))
-            if answers is not None and not layer_difference(writer.group).agrees(1e-4):
-                apart = layer_difference(writer.group).relative
+            del self._writers[sequence, layer]
+            terms = ("scale", "sliding_window", "logit_softcap", "chunk", "causal")
+            writer.finish(Terms(*(facts[name] for name in terms)), facts["rope"])
+            apart = layer_difference(writer.group) if answers is not None else None
+            if apart is not None and not apart.agrees(1e-4):
+                explained = apart.is_of_scale and apart.explained > 0.5
+                factor = f" ({apart.scale_factor:.3g} times it fits best)" if explained else ""
                 raise Error(
-                    f"{_OF}: {place}: attention with these q, k, v differs by {apart:.2g} from "
-                    "out; check scale, window and the order of heads"
+                    f"{_OF}: {place}: attention with these q, k, v differs by {apart.relative:.2g} "
+                    f"from out; check scale{factor}, window and the order of heads"
                 )
             self._sequences[sequence].whole(layer)
 
@@ -212,6 +270,39 @@ class Recorder:
                 f"{_OF}: {place}: {before + rows} tokens were given of {shape.tokens}; check tokens"
             )
 
+    def _check_pieces(
+        self,
+        place: str,
+        facts: dict[str, Any],
+        first: dict[str, Any],
+        types: set[str],
+        writer: LayerWriter,
+        answers: np.ndarray | None,
+    ) -> None:
+        """A piece says what the first one said; `out` belongs to a layer that is given whole."""
+        for name, value in facts.items():
+            if first is not facts and value != first[name]:
+                raise Error(
+                    f"{_OF}: {place}: {name} is {value} here and {first[name]} in the first piece; "
+                    "give all pieces the same"
+                )
+        kept = element_type(writer.group["q"])
+        if self._dtype is None and common_type({kept, *types}) != kept:
+            raise Error(
+                f"{_OF}: {place}: has elements of {', '.join(sorted(types))}, and the first piece "
+                f"of {kept}; give all pieces the same, or dtype="
+            )
+        if answers is None:
+            return
+        shape = writer.shape
+        if answers.shape[::2] != (shape.query_heads, shape.dv) or answers.shape[1] > shape.tokens:
+            raise Error(
+                f"{_OF}: {place}: out has the shape {answers.shape}; expected "
+                f"({shape.query_heads}, rows, {shape.dv}), rows of at most {shape.tokens}"
+            )
+        if "out" not in writer.group or shape.out_rows != answers.shape[1]:
+            raise Error(f"{_OF}: {place}: out: goes with a layer that is given whole; leave it out")
+
     @property
     def results(self) -> Results:
         """As kvbench.run gives them; after the `with` block, or close()."""
@@ -222,7 +313,7 @@ class Recorder:
     def close(self) -> Results:
         """Waits for the last layer and writes results.json."""
         if self._results is None:
-            for (sequence, layer), (writer, tokens) in self._writers.items():
+            for (sequence, layer), (writer, _, tokens) in self._writers.items():
                 raise Error(
                     f"{_OF}: sequence {sequence}, layer {layer}: {tokens} of "
                     f"{writer.shape.tokens} tokens were given; give the rest"

@@ -11,7 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvbench import _core
-from kvbench._arrays import array_of, number, numpy_of, plain, refuse_mask
+from kvbench._arrays import (
+    array_of,
+    flag,
+    json_text,
+    number,
+    numpy_of,
+    plain,
+    real,
+    refuse_mask,
+    whole,
+)
 from kvbench._dumps import Layer
 from kvbench._listing import algorithms
 from kvbench._method_calls import MethodTable, method_table, prompt_of
@@ -94,8 +104,8 @@ def _layer_prompts(made: Any, source: Layer, tokens: int | None, prompt: Prompt)
         copies = (q[:, :rows].copy(), k[:p].copy(), v[:p].copy())
         rest = (
             *(prompt.scale, prompt.window, prompt.softcap, prompt.sequence, prompt.layer, head),
-            _of_group(source.sinks, source, head),
-            _of_group(source.alibi_slopes, source, head),
+            _of_group("sinks", source, head),
+            _of_group("alibi_slopes", source, head),
             prompt.chunk,
         )
         prompts.append(prompt_of(made, (*copies, *rest), prompt.seed or 0))
@@ -124,8 +134,12 @@ def _head(layer: Layer, head: int, tokens: int | None) -> tuple[Any, Any, Any]:
         raise _core.Error(
             f"{_PLACE}: there is no KV head {head}; heads are 0 to {layer.kv_heads - 1}"
         )
-    group = layer.query_heads // layer.kv_heads
-    q = layer.q[head * group : (head + 1) * group]
+    if layer.kv_layer is not None:
+        raise _core.Error(
+            f"{_PLACE}: layer {layer.index} reads the keys of layer {layer.kv_layer}, whose cache "
+            f"is compressed for both; give layer {layer.kv_layer}"
+        )
+    q = _by_query_head(layer, head, [each.q for each in (layer, *layer.readers)])
     k, v = layer.k[head], layer.v[head]
     if tokens is None:
         return q, k, v
@@ -138,10 +152,10 @@ def _head(layer: Layer, head: int, tokens: int | None) -> tuple[Any, Any, Any]:
 
 def _norms(layer: Layer, head: int, tokens: int | None) -> Any:
     """wo_v_l1 [G, n] of a KV head, of the first `tokens` tokens; None if the dump has none."""
-    if layer.wo_v_l1 is None:
+    norms = [each.wo_v_l1 for each in (layer, *layer.readers)]
+    if any(each is None for each in norms):
         return None
-    group = layer.query_heads // layer.kv_heads
-    return layer.wo_v_l1[head * group : (head + 1) * group, :tokens]
+    return _by_query_head(layer, head, norms)[:, :tokens]
 
 
 def _arrays(tensors: list[Any], value_in_key: int | None) -> tuple[Any, Any, Any]:
@@ -181,10 +195,21 @@ def _rows(given: Any) -> Any:
     return number(given)
 
 
-def _of_group(by_head: list[float] | None, layer: Layer, head: int) -> list[float]:
+def _by_query_head(layer: Layer, head: int, by_layer: list[Any]) -> Any:
+    """The values of the query heads that share a KV head: the layer's, then its readers'."""
+    parts = []
+    for each, values in zip((layer, *layer.readers), by_layer, strict=True):
+        group = each.query_heads // each.kv_heads
+        parts.append(values[head * group : (head + 1) * group])
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _of_group(name: str, layer: Layer, head: int) -> list[float]:
     """The values of the query heads that share a KV head."""
-    group = layer.query_heads // layer.kv_heads
-    return [] if by_head is None else by_head[head * group : (head + 1) * group]
+    by_layer = [getattr(each, name) for each in (layer, *layer.readers)]
+    if by_layer[0] is None:
+        return []
+    return list(map(float, _by_query_head(layer, head, by_layer)))
 
 
 def _keyword_text(name: str, value: Any) -> str:
@@ -338,16 +363,23 @@ def replay(
     Ctrl-C stops it, and calls from several threads run one after the other.
     """
     params = {name: number(value) for name, value in params.items()}
-    head, tokens, seed, element_bytes, threads, prompt = (
-        number(each) for each in (head, tokens, seed, element_bytes, threads, prompt)
+    seed, element_bytes, prompt = (number(each) for each in (seed, element_bytes, prompt))
+    counts = {"tokens": tokens, "threads": threads, "layer": layer, "n_layers": n_layers}
+    tokens, threads, layer, n_layers = (
+        whole(f"{_PLACE}: {name}", value) for name, value in counts.items()
     )
-    scale, sliding_window, softcap, causal, attention_chunk, value_in_key, layer, n_layers = (
-        number(each)
-        for each in (
-            *(scale, sliding_window, softcap, causal),
-            *(attention_chunk, value_in_key, layer, n_layers),
-        )
+    sizes = {"sliding_window": sliding_window, "attention_chunk": attention_chunk}
+    sliding_window, attention_chunk = (
+        whole(f"{_PLACE}: {name}", value) for name, value in sizes.items()
     )
+    value_in_key = whole(f"{_PLACE}: value_in_key", value_in_key)
+    head = whole(f"{_PLACE}: head", head) or 0
+    scale, softcap = real(f"{_PLACE}: scale", scale), real(f"{_PLACE}: softcap", softcap)
+    causal = flag(f"{_PLACE}: causal", causal)
+    if (threads or 0) < 0:
+        raise _core.Error(f"{_PLACE}: threads: must be at least 1, got {threads}")
+    if not isinstance(sequence, (str, type(None))):
+        raise _core.Error(f"{_PLACE}: sequence: must be a text, got {sequence!r}")
     rows = _rows(rows)
     given = {
         "scale": scale,
@@ -377,8 +409,8 @@ def replay(
             "scale": source.scale,
             "window": source.window,
             "softcap": source.softcap,
-            "sinks": _of_group(source.sinks, source, head),
-            "alibi_slopes": _of_group(source.alibi_slopes, source, head),
+            "sinks": _of_group("sinks", source, head),
+            "alibi_slopes": _of_group("alibi_slopes", source, head),
             "causal": source.causal,
             "chunk": source.chunk,
             "value_in_key": source.value_in_key is not None,
@@ -399,13 +431,13 @@ def replay(
         stream = {
             "sequence": "" if sequence is None else sequence,
             "layer": 0 if layer is None else layer,
-            "n_layers": n_layers or (0 if layer is None else layer) + 1,
+            "n_layers": (0 if layer is None else layer) + 1 if n_layers is None else n_layers,
             "scale": arrays[1].shape[-1] ** -0.5 if scale is None else scale,
             "window": sliding_window or 0,
             "softcap": softcap or 0.0,
             "sinks": _numbers("sink_logits", sink_logits),
             "alibi_slopes": _numbers("alibi_slopes", alibi_slopes),
-            "causal": causal is None or bool(causal),
+            "causal": causal is None or causal,
             "chunk": attention_chunk or 0,
             "value_in_key": value_in_key is not None,
             "rope": rope,
@@ -425,6 +457,11 @@ def replay(
         layer_of_dump = data[0] if isinstance(data[0], Layer) else None
         methods = [_asked(algorithm, layer_of_dump, tokens)]
         algorithm, params = algorithm._kvbench_id, parameters(algorithm)
+    elif not isinstance(algorithm, str):
+        raise _core.Error(
+            f"{_PLACE}: algorithm: must be an id (kb.algorithms()) or an instance of a class made "
+            f"with kvbench.method, got {algorithm!r}"
+        )
     else:
         _refuse_window(algorithm, params)
         if len(data) == 4 and n_layers is None:
@@ -484,6 +521,8 @@ def _replayed(
     """Asks the extension; a cell without a result is an error."""
     rope = stream.pop("rope")
     if rope is not None:
+        if not isinstance(rope, (tuple, list)) or len(rope) != 2:
+            raise _core.Error(f'{_PLACE}: rope: must be (frequencies, "half" or "interleaved")')
         frequencies, layout = rope
         frequencies = _numbers("rope", frequencies)
         if layout not in ("half", "interleaved"):
@@ -495,7 +534,7 @@ def _replayed(
             **stream,
             rope=rope,
             head=head,
-            sweep=json.dumps(sweep, default=plain),
+            sweep=json_text(sweep),
             place=_PLACE,
             repro=repro,
             threads=threads or 0,

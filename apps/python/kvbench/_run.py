@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from kvbench import _core
-from kvbench._arrays import number, plain
+from kvbench._arrays import json_text, whole
 from kvbench._listing import algorithms
 from kvbench._method_calls import method_tables
 from kvbench._methods import classes_called
@@ -89,7 +89,7 @@ class Results:
     def means(self, *columns: str, by: Iterable[str] = ()) -> Any:
         """Means of `columns` per setting as a pandas DataFrame, by kvplot.mean_over_units, over the
         units that every setting has; warns if that is not all: needs kvbench[plots]."""
-        return _kvplot("Results.means").mean_over_units(self.frame(), list(columns), list(by))
+        return _kvplot("Results.means").mean_over_units(self.frame(), list(columns), _texts(by))
 
     def __repr__(self) -> str:
         return f"<results {str(self.path)!r}>"
@@ -152,19 +152,26 @@ def _with_absolute_path(entry: Any) -> Any:
     return {**entry, "params": with_absolute_paths(entry.get("algorithm"), params)}
 
 
+def sweep_name(out: Path) -> str:
+    """The folder's name, in the letters that a sweep's name may have."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", out.resolve().name)[:199]
+    return name if re.match(r"[A-Za-z0-9_]", name) else f"_{name}"
+
+
 @contextmanager
 def _sweep_file(sweep: dict[str, Any], out: Path) -> Iterator[Path]:
     """The sweep as a file next to its results; paths of dumps and cache files start at the working
     folder. If the run is refused, the file is again what it was."""
-    document = {"schema_version": 1, "name": out.name, **sweep}
+    document = {"schema_version": 1, "name": sweep_name(out), **sweep}
     if isinstance(document.get("dumps"), (list, tuple)):
         document["dumps"] = _absolute(document["dumps"])
     if isinstance(document.get("algorithms"), (list, tuple)):
         document["algorithms"] = [_with_absolute_path(entry) for entry in document["algorithms"]]
+    text = json_text(document, indent=1)
     out.mkdir(parents=True, exist_ok=True)
     path = out / "sweep.json"
     before = path.read_bytes() if path.exists() else None
-    path.write_text(json.dumps(document, indent=1, default=plain) + "\n", encoding="utf-8")
+    path.write_text(text + "\n", encoding="utf-8")
     try:
         yield path
     except _core.Error:
@@ -283,7 +290,9 @@ def run(
     `Results.reasons` has them all, `Results.failed` the records.
     """
     folder = Path(out)
-    device, threads, memory_limit = str(device), number(threads), number(memory_limit)
+    threads = whole("kvbench.run: threads", threads)
+    memory_limit = whole("kvbench.run: memory_limit", memory_limit)
+    device = str(device)
     _checked(device, threads, memory_limit, fresh and add)
     shard = str(shard or os.environ.get("KVBENCH_SHARD", ""))
     sets, only = _texts(sets), _texts(only)
@@ -347,12 +356,12 @@ def calibrate(
     with _named_keywords({**options, "--dump": "dumps"}):
         return _core.calibrate(
             method,
-            params=json.dumps(params or {}, default=plain),
+            params=json_text(params or {}),
             dumps=[os.fspath(name) for name in names],
             out=os.fspath(out),
             sequences=_texts(sequences),
             layers=[int(layer) for layer in layers],
-            tokens=number(tokens) or 0,
+            tokens=whole("kvbench.calibrate: tokens", tokens) or 0,
         )
 
 
@@ -368,7 +377,8 @@ def merge(
     Raises kvbench.Error for folders that are not shards of one run, RunError if cells are missing.
     """
     tables = method_tables("kvbench.merge", methods)
-    names = [os.fspath(folder) for folder in folders]
+    several = [folders] if isinstance(folders, (str, os.PathLike)) else folders
+    names = [os.fspath(folder) for folder in several]
     with _named_keywords():
         state = _core.merge(names, out=os.fspath(out), methods=tables)
     return _results(Path(out), state, "finish their shards, then merge again")

@@ -84,19 +84,20 @@ def draw(inputs: Namespace) -> Figure:
     if not 0 < inputs.quantile < 1:
         raise ResultsError(f"--quantile {inputs.quantile:g}: expected above 0 and below 1")
     tables = []
-    for layer in dump.layers:
+    layers = [layer for layer, of in dump.keys_of.items() if layer == of]
+    for layer in layers:
         rope = dump.rope(layer)
-        for head in range(dump.kv_heads):
+        for head in range(dump.kv_heads(layer)):
             keys = dump.head(layer, "k", head)
             for (kind, _, _), points in zip(KINDS, (keys, unrotated(keys, *rope))):
                 tables.append(
                     _of_head(points, inputs.quantile).assign(layer=layer, kv_head=head, of=kind)
                 )
     table = pandas.concat(tables, ignore_index=True)
-    figure, axes = style.panels(2, len(dump.layers), 3.8, sharey="row")
+    figure, axes = style.panels(2, len(layers), 3.8, sharey="row")
     handles = {}
     for row, curve in zip(axes, ("covering radius / rms norm", "growth")):
-        for axis, layer in zip(row, dump.layers):
+        for axis, layer in zip(row, layers):
             axis.set_xscale("log", base=2)
             for kind, colour, dashes in KINDS:
                 here = table[

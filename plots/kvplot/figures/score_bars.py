@@ -67,7 +67,7 @@ def words_of(dump: Dump, given: Path | None) -> list[str]:
 def scores(dump: Dump, layer: int, kv_head: int, rows: Sequence[int]) -> Array:
     """Softmax rows [G, len(rows), n] of a KV head's query heads, in float64."""
     attributes = dump.attributes(layer)
-    group = dump.query_heads(layer) // dump.kv_heads
+    group = dump.query_heads(layer) // dump.kv_heads(layer)
     keys = dump.head(layer, "k", kv_head)
     tokens, places = numpy.arange(dump.tokens)[None, :], numpy.asarray(rows)[:, None]
     hidden = tokens > places
@@ -117,7 +117,19 @@ def check(inputs: Namespace, layer: int) -> None:
     """The options fit each other and the dump."""
     dump = inputs.dump
     dump.check_head(layer, inputs.kv_head)
-    group = dump.query_heads(layer) // dump.kv_heads
+    attributes, keys_of = dump.attributes(layer), dump.keys_of
+    further = [
+        *sorted({"sinks", "alibi_slopes"} & dump.members(layer)),
+        *(["chunk"] if attributes.get("chunk", 0) else []),
+        *(["causal = 0"] if not attributes.get("causal", 1) else []),
+        *(["keys of several layers"] if list(keys_of.values()).count(keys_of[layer]) > 1 else []),
+    ]
+    if further:
+        raise ResultsError(
+            f"{dump.path}: layer {layer} has {' and '.join(further)}, which these scores lack; "
+            "name other layers with --layers"
+        )
+    group = dump.query_heads(layer) // dump.kv_heads(layer)
     stored = len(dump.head(layer, "q", inputs.kv_head * group))
     if stored < dump.tokens:
         raise ResultsError(

@@ -1,0 +1,152 @@
+"""kvbench.Recorder with NumPy alone: what its callers are likely to give, right and wrong. Errors
+of the method are worked out here."""
+
+import tempfile
+import unittest
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+import kvbench as kb
+
+N, D, P, BUDGET, SCALE = 40, 16, 20, 5, 0.25
+SWEEP = {"replay": {"prompt_tokens": P},
+         "algorithms": [{"algorithm": "window", "params": {"budget": BUDGET}}]}
+
+
+def arrays(seed=0):
+    rng = np.random.default_rng(seed)
+    return tuple(rng.standard_normal((heads, N, D)).astype(np.float32) for heads in (4, 2, 2))
+
+
+def attention(q, k, v, window=0, sinks=None):
+    """[4, N, D] in float64."""
+    q, k, v = (np.asarray(each, np.float64) for each in (q, k, v))
+    row, token = np.arange(N)[:, None], np.arange(N)[None]
+    seen = (token <= row) & (token > row - (window or N))
+    out = []
+    for head in range(4):
+        weights = np.where(seen, np.exp(SCALE * q[head] @ k[head // 2].T), 0.0)
+        sink = 0.0 if sinks is None else np.exp(sinks[head])
+        out.append(weights @ v[head // 2] / (weights.sum(1, keepdims=True) + sink))
+    return np.array(out)
+
+
+def errors(q, k, v, window=0, **more):
+    """relative_l2.mean of the method `window`, by KV head."""
+    exact = attention(q, k, v, window, **more)[:, P:]
+    held = attention(q, k, v, min(window or N, BUDGET), **more)[:, P:]
+    each = np.linalg.norm(held - exact, axis=-1) / np.linalg.norm(exact, axis=-1)
+    return each.reshape(2, -1).mean(axis=1)
+
+
+def bfloat16_bits(array):
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def number(bits):
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+class Forms(unittest.TestCase):
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.folder = Path(made.name)
+        self.count = 0
+
+    def recorded(self, *layers, sequence=None, **how):
+        """relative_l2.mean of the cells; `layers`: arrays and keywords of Recorder.layer."""
+        self.count += 1
+        with kb.Recorder(SWEEP, out=self.folder / f"é {self.count}", layers=2, quiet=True,
+                         **how) as recorder:
+            if sequence:
+                recorder.sequence("text", **sequence)
+            for index, (tensors, keywords) in enumerate(layers):
+                keywords = {"scale": SCALE, **keywords}
+                recorder.layer("text", keywords.pop("layer", index), *tensors, **keywords)
+        return [cell["errors"]["relative_l2"]["mean"] for cell in recorder.results.cells]
+
+    def refused(self, words, *layers, **how):
+        with self.assertRaisesRegex(kb.Error, words):
+            self.recorded(*layers, **how)
+
+    def test_the_type_that_is_kept_holds_all_tensors(self):
+        q, k, v = arrays()
+        short = bfloat16_bits(q)
+        for tensors, meant in (((q.astype(np.float16), k, v), (q.astype(np.float16), k, v)),
+                               ((short.view("V2"), k, v), (number(short), k, v)),
+                               ((q, k.astype(np.float64), v), (q, k, v))):
+            np.testing.assert_allclose(self.recorded((tensors, {})), errors(*meant), rtol=1e-9)
+
+    def test_numbers_of_any_type(self):
+        found = self.recorded((arrays(), {"scale": np.array([SCALE]), "sliding_window": 8.0,
+                                          "layer": np.int64(0), "causal": np.bool_(True)}))
+        np.testing.assert_allclose(found, errors(*arrays(), window=8), rtol=1e-9)
+        for name, value in (("sliding_window", 8.5), ("scale", "0.25"), ("scale", None),
+                            ("causal", "no"), ("layer", 0.5)):
+            self.refused(name, (arrays(), {name: value}))
+        self.refused("queries", (arrays(), {}), queries=0)
+
+    def test_sinks_of_any_type(self):
+        sinks = np.array([1.0, 2.0, 3.0, 4.0])
+        bits = bfloat16_bits(sinks)
+        for given in (sinks, sinks.astype(np.float16), bits.view("V2"), sinks.reshape(4, 1)):
+            np.testing.assert_allclose(self.recorded((arrays(), {"sinks": given})),
+                                       errors(*arrays(), sinks=sinks), rtol=1e-9)
+        self.refused("sinks: has elements of uint16", (arrays(), {"sinks": bits}))
+        self.refused("masked", (arrays(), {"sinks": np.ma.masked_array(sinks, sinks > 3)}))
+
+    def test_pieces_say_the_same(self):
+        def pieces(one, other):
+            return [(tuple(each[:, rows] for each in arrays()), {"layer": 0, "tokens": N, **said})
+                    for rows, said in ((slice(30), one), (slice(30, N), other))]
+        same = {"sliding_window": 8, "sinks": [1.0, 2.0, 3.0, 4.0]}
+        np.testing.assert_allclose(self.recorded(*pieces(same, same)),
+                                   errors(*arrays(), window=8, sinks=same["sinks"]), rtol=1e-9)
+        for name, value in {**same, "scale": 0.5, "logit_softcap": 3.0}.items():
+            self.refused(f"{name} is .* in the first piece", *pieces({name: value}, {}))
+            self.refused(f"{name} is .* in the first piece", *pieces({}, {name: value}))
+        out = attention(*arrays())[:, -4:]
+        self.refused("leave it out", *pieces({}, {"out": out}))
+        narrow, wide = pieces({}, {})
+        wide = (tuple(each.astype(np.float64) for each in wide[0]), wide[1])
+        self.refused("float64.*first piece", narrow, wide)
+
+    def test_outputs_of_16_bits(self):
+        out = attention(*arrays())
+        for given in (out.astype(np.float16), bfloat16_bits(out).view("V2")):
+            self.recorded((arrays(), {"out": given}))
+        self.refused(r"0\.9\d* times", (arrays(), {"out": out.astype(np.float16), "scale": 0.2625}))
+        self.refused(r"expected \(4, rows, 16\)", (arrays(), {"out": out.transpose(1, 0, 2)}))
+
+    def test_likely_mistakes_are_told(self):
+        q, k, v = arrays()
+        for words, *layers in (
+                ("4 KV heads are copies of 2", ((q, np.repeat(k, 2, 0), np.repeat(v, 2, 0)), {})),
+                ("the last 10 of 40 tokens are zero",
+                 ((q, np.where(np.arange(N)[:, None] < 30, k, 0), v), {})),
+                ("are those of layer 0", ((q, k, v), {}), ((arrays(1)[0], k, v), {}))):
+            with self.assertWarnsRegex(UserWarning, words):
+                self.recorded(*layers)
+        with self.assertWarnsRegex(UserWarning, "40 KV heads of 4 tokens look exchanged"):
+            self.refused("at least one of the 4 tokens", ((q.transpose(1, 0, 2),) * 3, {}))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.recorded((arrays(), {}), (arrays(1), {}))
+        self.refused("--kv-layer", ((q, k, v), {}), ((q, None, None), {}))
+
+    def test_facts_of_a_sequence(self):
+        for ids in (np.arange(N) + 0.5, np.ones(N, bool), np.full(N, 2**40)):
+            self.refused("token_ids: must be integers", (arrays(), {}), sequence={"token_ids": ids})
+        recorder = kb.Recorder(SWEEP, out=self.folder / "names", layers=1, quiet=True)
+        for name in ("a/b", "", 3):
+            with self.assertRaisesRegex(kb.Error, "sequence: must be a name"):
+                recorder.layer(name, 0, *arrays(), scale=SCALE)
+        self.refused("rope: must be", (arrays(), {"rope": (np.ones(8), "half")}))
+
+
+if __name__ == "__main__":
+    unittest.main()
