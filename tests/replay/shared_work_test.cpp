@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kind_of_same_name.hpp"
+#include "replay/replay.hpp"
 #include "support/algorithm_named.hpp"
 #include "support/owned_stream.hpp"
 #include "support/scripted.hpp"
