@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The offset that the keys of a KV head share, which a key bias makes: measured, or planted.
 
-    key_offset.py measure DUMP --prompt 1984 --out offsets.csv
+    key_offset.py measure DUMP --out offsets.csv
     key_offset.py plant DUMP --from OTHER --layer 0 --rope before --out planted.h5
 
 The offset is the mean of the prompt's keys before RoPE. `measure` writes a row per layer and KV
@@ -80,8 +80,9 @@ def keys_of(layer: Any, head: int) -> Array:
     return keys.astype(np.float64)
 
 
-def offset_of(before: Array, prompt: int) -> Array:
-    """The mean of the prompt's keys, before RoPE."""
+def offset_of(before: Array, prompt: int | None) -> Array:
+    """The mean of the prompt's keys, before RoPE; None: of all but the last 64 tokens."""
+    prompt = len(before) - 64 if prompt is None else prompt
     if not 1 <= prompt <= len(before):
         raise Fault(f"--prompt {prompt}: expected 1 to {len(before)}, the tokens of the dump")
     return before[:prompt].mean(axis=0)
@@ -110,7 +111,7 @@ def predicted(offset: Array, keys: Array, rope: Any) -> list[float]:
     return [error / sizes(keys) for error in errors]
 
 
-def rows_of(dump: Any, prompt: int) -> list[list[Any]]:
+def rows_of(dump: Any, prompt: int | None) -> list[list[Any]]:
     """Rows that `measure` writes."""
     rows = []
     layers = layers_of(dump)
@@ -194,7 +195,9 @@ def parser() -> argparse.ArgumentParser:
         options = verbs.add_parser(verb)
         options.set_defaults(run=function)
         options.add_argument("dump", type=Path)
-        options.add_argument("--prompt", type=int, default=1984, metavar="TOKENS")
+        options.add_argument(
+            "--prompt", type=int, metavar="TOKENS", help="default: all but the last 64 tokens"
+        )
         options.add_argument("--out", type=Path, required=True)
         if verb == "plant":
             options.add_argument("--from", dest="source", type=Path, required=True)
