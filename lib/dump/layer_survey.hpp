@@ -1,5 +1,6 @@
 // Survey of the keys and values of a dump's layers: more heads than tokens, equal heads, tokens of
-// zeros, layers that have another one's. Each is a mistake of the capture more often than a model's.
+// zeros, layers that have another one's. Each is a mistake of the capture more often than a
+// model's.
 #pragma once
 
 #include <string>

@@ -98,10 +98,9 @@ struct Field : UntypedField {
   explicit Field(UntypedField field) : UntypedField(std::move(field)) {}
   // A field of what P is derived from.
   template <class Base>
-  requires(std::derived_from<P, Base> && !std::same_as<P, Base>)
-      // NOLINTNEXTLINE(google-explicit-constructor): tables hold fields of both
-      Field(const Field<Base>& field)
-      : UntypedField(field) {
+    requires(std::derived_from<P, Base> && !std::same_as<P, Base>)
+  // NOLINTNEXTLINE(google-explicit-constructor): tables hold fields of both
+  Field(const Field<Base>& field) : UntypedField(field) {
     offset += offset_in<P>([](const P& p) { return static_cast<const Base*>(&p); });
   }
 
@@ -176,18 +175,18 @@ UntypedField field_of_choices(std::string name, const Choices<E>& choices, std::
 
 // A field that fills this member.
 template <class P, class T>
-Field<P> field_at(T P::*member, UntypedField field) {
+Field<P> field_at(T P::* member, UntypedField field) {
   field.offset = offset_in<P>([member](const P& p) { return &(p.*member); });
   return Field<P>(std::move(field));
 }
 
 template <class P, class T>
-Field<P> field(std::string name, T P::*member, std::string doc) {
+Field<P> field(std::string name, T P::* member, std::string doc) {
   return field_at(member, field_of<T>(std::move(name), std::move(doc)));
 }
 
 template <class P, class E>
-Field<P> field(std::string name, E P::*member, const std::type_identity_t<Choices<E>>& choices,
+Field<P> field(std::string name, E P::* member, const std::type_identity_t<Choices<E>>& choices,
                std::string doc) {
   return field_at(member, field_of_choices<E>(std::move(name), choices, std::move(doc)));
 }

@@ -370,7 +370,7 @@ class Resume(Folder):
                     self.assertFalse(again())
         lines = journal.read_bytes().splitlines(keepends=True)
         lost = json.loads(lines[-1])["id"].encode()
-        for now, already in ((lines + lines[-1:], 28), (lines + [lines[-1][:40]], 28),
+        for now, already in ((lines + lines[-1:], 28), ([*lines, lines[-1][:40]], 28),
                              ([line for line in lines if lost not in line], 27)):
             with self.subTest(journal=len(now), already=already):
                 journal.write_bytes(b"".join(now))

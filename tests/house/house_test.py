@@ -10,7 +10,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).resolve().parents[2] / "apps/site")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "apps/site"))
+sys.path.insert(0, str(Path(__file__).parent))
 from definitions import defined_twice, types_of
 from include_rule import allowed, violations
 from pages import anchor, parts

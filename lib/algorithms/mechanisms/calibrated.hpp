@@ -15,7 +15,7 @@ namespace kvbench {
 using OptionalCalibration = std::optional<CalibrationParameter>;
 
 template <class P>
-Field<P> calibration_field(OptionalCalibration P::*member) {
+Field<P> calibration_field(OptionalCalibration P::* member) {
   return field("calibration", member,
                "file of kvbench calibrate, with numbers from other texts; prompt: its own ones")
       .or_word("prompt")

@@ -64,7 +64,7 @@ std::optional<std::string> lacks_expected_queries(Index sinks, const StreamShape
                                                   Index prompt);
 
 template <class P>
-Field<P> future_field(Index P::*member) {
+Field<P> future_field(Index P::* member) {
   return field("future", member, "positions after the prompt over which rotations are averaged")
       .at_least(1)
       .at_most(1e6);
