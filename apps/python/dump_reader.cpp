@@ -109,7 +109,7 @@ nb::object read_out(const Dump& dump, const std::string& sequence, int layer) {
   {
     const nb::gil_scoped_release unlocked;
     for (int head = 0; head < info.query_heads; ++head) {
-      const std::vector<double> rows = dump.read_out(sequence, layer, head);
+      const UnfilledDoubles rows = dump.read_out(sequence, layer, head);
       out.insert(out.end(), rows.begin(), rows.end());
     }
   }

@@ -289,7 +289,7 @@ std::unique_ptr<StreamData> Dump::read_stream(const std::string& sequence, int l
   return impl_->elements(location, [&] { return impl_->read(sequence, info, kv_head, tokens); });
 }
 
-std::vector<double> Dump::read_out(const std::string& sequence, int layer, int query_head) const {
+UnfilledDoubles Dump::read_out(const std::string& sequence, int layer, int query_head) const {
   const LayerInfo& info = impl_->layer(sequence, layer);
   const std::string location = fmt::format("{}: {}", impl_->info.path, layer_path(sequence, layer));
   if (info.out_rows == 0) {
@@ -302,7 +302,7 @@ std::vector<double> Dump::read_out(const std::string& sequence, int layer, int q
   });
 }
 
-std::vector<double> Dump::read_wo(const std::string& sequence, int layer, int query_head) const {
+UnfilledDoubles Dump::read_wo(const std::string& sequence, int layer, int query_head) const {
   const LayerInfo& info = impl_->layer(sequence, layer);
   const std::string location = fmt::format("{}: {}", impl_->info.path, layer_path(sequence, layer));
   if (info.hidden == 0) {

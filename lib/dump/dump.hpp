@@ -13,6 +13,7 @@
 #include "core/evidence.hpp"
 #include "core/stream.hpp"
 #include "hdf5/element_type.hpp"
+#include "numerics/aligned.hpp"
 
 namespace kvbench {
 
@@ -80,12 +81,12 @@ struct DumpInfo {
 // A stream with the memory that its views point to.
 struct StreamData {
   Stream stream;
-  std::vector<double> keys;
-  std::vector<double> values;
-  std::vector<std::vector<double>> queries;
-  std::vector<std::vector<double>> wo_v_l1;
-  std::vector<std::vector<double>> repeat_queries;
-  std::vector<double> repeat_keys;
+  UnfilledDoubles keys;
+  UnfilledDoubles values;
+  std::vector<UnfilledDoubles> queries;
+  std::vector<UnfilledDoubles> wo_v_l1;
+  std::vector<UnfilledDoubles> repeat_queries;
+  UnfilledDoubles repeat_keys;
 };
 
 struct DumpOptions {
@@ -126,10 +127,10 @@ class Dump {
                                           Index tokens = 0) const;
 
   // The model's own output rows of one query head, [No, dv] for the last No positions.
-  std::vector<double> read_out(const std::string& sequence, int layer, int query_head) const;
+  UnfilledDoubles read_out(const std::string& sequence, int layer, int query_head) const;
 
   // The output projection of one query head of a layer that has it, [dv, hidden].
-  std::vector<double> read_wo(const std::string& sequence, int layer, int query_head) const;
+  UnfilledDoubles read_wo(const std::string& sequence, int layer, int query_head) const;
 
   // The residual norms of a layer's last residual_rows positions; empty without them.
   std::vector<double> read_residual_norms(const std::string& sequence, int layer) const;

@@ -175,8 +175,8 @@ void Tensor::for_each_slab(Index head, Index first, Index last, const Visit& vis
   }
 }
 
-std::vector<double> Tensor::read(Index head, Index first, Index last) const {
-  std::vector<double> values((last - first) * columns());
+UnfilledDoubles Tensor::read(Index head, Index first, Index last) const {
+  UnfilledDoubles values((last - first) * columns());
   for_each_slab(head, first, last,
                 [&](Index row, Index count, const std::vector<std::byte>& bytes) {
                   double* out = values.data() + (row - first) * columns();

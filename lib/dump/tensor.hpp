@@ -13,6 +13,7 @@
 #include "hdf5/element_type.hpp"
 #include "hdf5/hdf5.hpp"
 #include "hdf5/stored_elements.hpp"
+#include "numerics/aligned.hpp"
 #include "numerics/matrix_view.hpp"
 
 namespace kvbench {
@@ -46,7 +47,7 @@ class Tensor {
   void for_each_slab(Index head, Index first, Index last, const Visit& visit) const;
 
   // Rows [first, last) of `head` as doubles, [last - first, columns]. The same errors.
-  std::vector<double> read(Index head, Index first, Index last) const;
+  UnfilledDoubles read(Index head, Index first, Index last) const;
 
  private:
   void read_rows(Index head, Index row, Index count, std::byte* out) const;

@@ -342,7 +342,7 @@ class Sampler {
       std::vector<ConstMatrix> errors;
       for (const CellOutputs& each : outputs) errors.push_back(first_head(each.errors));
       auto start = Clock::now();
-      const std::vector<double> weight =
+      const UnfilledDoubles weight =
           dump_->read_wo(group_.sequence, group_.layer, static_cast<int>(head_.kv_head * heads));
       const double read = seconds_from(start);
       start = Clock::now();

@@ -17,8 +17,8 @@ namespace {
 constexpr Index kMaxNumber = 1'000'000'000;
 
 // [rows, d], each number uniform in (-1, 1).
-std::vector<double> drawn_matrix(const CounterRng& draw, Index rows, Index d, std::uint32_t which) {
-  std::vector<double> out(rows * d);
+UnfilledDoubles drawn_matrix(const CounterRng& draw, Index rows, Index d, std::uint32_t which) {
+  UnfilledDoubles out(rows * d);
   for (std::size_t i = 0; i < out.size(); i += 4) {
     const auto words = draw.words(static_cast<std::uint32_t>(i / 4), which);
     for (std::size_t k = i; k < std::min(i + 4, out.size()); ++k) {

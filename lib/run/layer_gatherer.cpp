@@ -108,7 +108,7 @@ void LayerGatherer::project(int kv_head) {
   const Index dv = group_.shape.dv;
   for (Index g = 0; g < heads_per_kv; ++g) {
     const Index head = kv_head * heads_per_kv + g;
-    const std::vector<double> weight =
+    const UnfilledDoubles weight =
         dump_.read_wo(group_.sequence, group_.layer, static_cast<int>(head));
     std::vector<ConstMatrix> errors(gathered_.size());
     for (std::size_t i = 0; i < gathered_.size(); ++i) {

@@ -29,7 +29,7 @@ ElementType output_type(const Dump& dump, const std::string& sequence, const Lay
   if (is_half(layer.out_type)) return layer.out_type;
   std::vector<ElementType> holds = {ElementType::kBfloat16, ElementType::kFloat16};
   for (int head = 0; head < static_cast<int>(layer.query_heads) && !holds.empty(); ++head) {
-    const std::vector<double> out = dump.read_out(sequence, layer.index, head);
+    const UnfilledDoubles out = dump.read_out(sequence, layer.index, head);
     std::erase_if(holds, [&](ElementType type) {
       return std::any_of(out.begin(), out.end(),
                          [&](double x) { return rounded_to(type, x) != x; });
@@ -195,7 +195,7 @@ class StoredHead {
   ElementType out_type_;
   Allowed allowed_;
   std::vector<Index> positions_;
-  std::vector<std::vector<double>> outs_;
+  std::vector<UnfilledDoubles> outs_;
   Index skipped_ = 0;
   ExactRows exact_;
 };

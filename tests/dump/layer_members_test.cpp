@@ -217,7 +217,7 @@ TEST_CASE("wo, norms of the residual stream and evidence are read as they were w
   CHECK(sequence.layers.front().hidden == 7);
   std::set<double> seen;
   for (int head = 0; head < 4; ++head) {
-    const std::vector<double> wo = dump.read_wo("0", 0, head);
+    const UnfilledDoubles wo = dump.read_wo("0", 0, head);
     CHECK(wo.size() == 4 * 7);
     seen.insert(wo.begin(), wo.end());
   }
@@ -303,7 +303,7 @@ TEST_CASE("synthetic dumps with members say format 2, and their outputs are thos
         answer[c] += std::exp(x) * value;
       }
     }
-    const std::vector<double> out = dump.read_out("0", 0, 3);
+    const UnfilledDoubles out = dump.read_out("0", 0, 3);
     for (std::size_t c = 0; c < 4; ++c) {
       CHECK(out[39 * 4 + c] == doctest::Approx(answer[c] / sum).epsilon(1e-12));
     }

@@ -67,7 +67,7 @@ TEST_CASE("the output projection is read by query head, the residual norms as th
   const LayerInfo* layer = dump.info().sequences.at(0).find_layer(3);
   CHECK(layer->hidden == 5);
   CHECK(layer->residual_rows == 7);
-  const std::vector<double> wo = dump.read_wo("text", 3, 2);
+  const UnfilledDoubles wo = dump.read_wo("text", 3, 2);
   REQUIRE(wo.size() == 30);
   for (std::size_t k = 0; k < 6; ++k) {
     for (std::size_t c = 0; c < 5; ++c) {

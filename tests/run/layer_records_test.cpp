@@ -68,7 +68,7 @@ NaiveLayerReport naive_of(const LayerRun& run, const PlannedLayerRecord& record)
         data->stream, setting, {{cell.algorithm, *cell.params}}, cpu_kernels(),
         [&](std::size_t, CellResult&& result) { outputs.push_back(std::move(*result.outputs)); });
   }
-  std::vector<std::vector<double>> weights;
+  std::vector<UnfilledDoubles> weights;
   for (int h = 0; h < 4; ++h) weights.push_back(dump.read_wo(group.sequence, group.layer, h));
   const std::vector<double> norms = dump.read_residual_norms(group.sequence, group.layer);
   const auto place = [=](Index h, Index r, Index k) {
