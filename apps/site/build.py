@@ -33,6 +33,7 @@ MENU: dict[str, dict[str, str]] = {
         "data/README.md": "Dumps",
         "data/LARGE_MODEL.md": "A dump of an 8B model",
         "data/FORMAT.md": "The format of dumps and cache files",
+        "data/EXPORTER.md": "What the exporter checks",
         "data/LOOP.md": "What a model says",
         "FAQ.md": "Questions",
     },

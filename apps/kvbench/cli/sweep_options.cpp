@@ -244,7 +244,7 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
   command
       .add_option("--memory", options.memory,
                   "With --algorithm, fractions of the exact cache's memory: 0.1,0.2")
-      ->type_name("PARTS");
+      ->type_name("FRACTIONS");
   command
       .add_option("--storage", options.storage,
                   "With --algorithm, codecs of the cache, separated by commas, or a JSON list")

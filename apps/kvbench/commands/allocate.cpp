@@ -35,7 +35,7 @@ results; write the sweep into the folder in which the first one was run.
 
 Examples:
   kvbench run --dump data/smollm2-constitution.h5 --algorithm exact --storage q8_0,q4_0 --out out
-  kvbench allocate out/results.json --bytes 1.5MiB > allocated.json
+  kvbench allocate out/results.json --bytes 1.75MiB > allocated.json
   kvbench run --config allocated.json --out results/allocated)";
 
 void log_choice(const Allocation& allocation) {

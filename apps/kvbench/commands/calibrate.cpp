@@ -11,9 +11,9 @@ namespace kvbench {
 namespace {
 
 constexpr const char* kCalibrateFooter =
-    R"(Writes the numbers that a method takes from a text, by layer and KV head, made from every token of
+    R"(Computes a method's statistics from calibration texts, for each layer and KV head, over every token of
 all texts together. A sweep names the file, relative to the sweep file, by the parameter calibration
-of the method; the prompt that is compressed then gives none. Cells have the file's fingerprint in
+of the method; the prompt that is compressed is then not used for them. Cells have the file's fingerprint in
 their key, and derived.calibrated_on_text says whether it was made from the cell's text, too. A file of
 another model, of other sizes of heads or of another rotation is refused.
 `kvbench list algorithms NAME` says whether a method takes one.
@@ -37,8 +37,8 @@ int run(const CalibrateRequest& request) {
 Command add_calibrate(CLI::App& app) {
   const auto options = std::make_shared<CalibrateRequest>();
   CLI::App* command = app.add_subcommand(
-      "calibrate", "Make a file of what a method takes from texts, for sweeps of others");
-  command->add_option("--method", options->method, "The method")->type_name("NAME")->required();
+      "calibrate", "Compute the statistics of a method from calibration texts");
+  command->add_option("--method,--algorithm", options->method, "The method")->type_name("NAME")->required();
   command->add_option("--dump", options->dumps, "Dumps of the texts")->required();
   command->add_option("-o,--out", options->out, "The calibration file to write")
       ->type_name("FILE")

@@ -93,7 +93,7 @@ Command add_compare(CLI::App& app) {
   command
       ->add_option("--tolerance", options->rules.tolerance,
                    "How much larger B may be, as a fraction of A")
-      ->type_name("SHARE")
+      ->type_name("FRACTION")
       ->capture_default_str();
   command
       ->add_option("--absolute-tolerance", options->rules.absolute_tolerance,

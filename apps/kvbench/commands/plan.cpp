@@ -31,7 +31,7 @@ constexpr const char* kPlanFooter =
     R"(Memory is what the run needs at most: the plan, and one KV head at a time or, at the end, the
 summary of results.json. Time is estimated for this machine and these dumps, without the load of
 other programs: a few cells of each method are timed for about two seconds, on the first part of a
-long sequence, and the rest is extrapolated. A longer part is begun only if its predicted time is left.
+long sequence, and the rest is extrapolated. A longer part is timed only if the time allows it.
 With --shape no dump is needed: its size is reported too, and random numbers are timed. Multiply-adds
 are an upper bound, the same on every machine; --shard distributes the KV heads by them. Memory of a
 setting is its memory.fraction, where shape and parameters decide it. Nothing is written. Parameters

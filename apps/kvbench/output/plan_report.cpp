@@ -129,7 +129,7 @@ class SettingMemory {
       table.add({line.text, line.solved.text([](double x) { return fmt::format("{:.0f}", x); }),
                  line.memory.text([](double x) { return fmt::format("{:.4f}", x); })});
     }
-    std::string out = "\nmemory, as a part of the exact cache's:\n" + table.text(columns);
+    std::string out = "\nmemory, as a fraction of the exact cache:\n" + table.text(columns);
     if (lines_.size() > kShownSettings) {
       out += fmt::format("and {} more settings; --json has all\n", lines_.size() - kShownSettings);
     }
