@@ -14,7 +14,7 @@ import kvpress_caches
 from exported import SOURCE
 
 README = (SOURCE / "data/README.md").read_text(encoding="utf-8")
-OPTIONS = README + "".join((SOURCE / f"data/{page}.md").read_text(encoding="utf-8") for page in ("LOOP", "KVPRESS"))
+OPTIONS = README + "".join((SOURCE / f"data/{page}.md").read_text(encoding="utf-8") for page in ("LOOP", "KVPRESS", "EXPORTER"))
 
 
 class Readme(unittest.TestCase):
