@@ -122,7 +122,7 @@ class SettingMemory {
   std::string table(std::size_t columns) const {
     if (lines_.empty()) return "";
     Table table(
-        {{"setting", Align::kLeft}, {"solved", Align::kRight, 8}, {"memory", Align::kRight, 9}},
+        {{"setting", Align::kLeft}, {"solved", Align::kRight, 8}, {"fraction", Align::kRight, 9}},
         " ");
     for (std::size_t i = 0; i < std::min(lines_.size(), kShownSettings); ++i) {
       const Line& line = lines_[i];
@@ -300,7 +300,7 @@ std::string PlanReport::table(std::size_t columns) const {
                 {"rows", Align::kRight, 6, 1},
                 {"cells", Align::kRight, 8},
                 {"skipped", Align::kRight, 8, 3},
-                {"memory", Align::kRight, 10, 5},
+                {"RAM", Align::kRight, 10, 5},
                 {"time", Align::kRight, 12}},
                " ");
   for (const Group& each : groups_) {
@@ -310,15 +310,25 @@ std::string PlanReport::table(std::size_t columns) const {
                 std::to_string(each.cells), std::to_string(each.skipped),
                 bytes_text(std::floor(each.bytes)), time_text(cost_.seconds[each.index])});
   }
-  std::map<std::string, std::size_t> cells_of;
+  struct Counts {
+    std::size_t all = 0;
+    std::size_t skipped = 0;
+  };
+  std::map<std::string, Counts> cells_of;
   std::vector<std::string> in_order;
   for_each_setting(plan_, selection_, [&](const PlannedCell& cell, std::size_t count) {
-    std::size_t& cells = cells_of[*cell.label];
-    if (cells == 0) in_order.push_back(*cell.label);
-    cells += count;
+    Counts& cells = cells_of[*cell.label];
+    if (cells.all == 0) in_order.push_back(*cell.label);
+    cells.all += count;
+    if (cell.skip_reason) cells.skipped += count;
   });
-  Table labels({{"label", Align::kLeft, 24}, {"cells", Align::kRight, 8}}, " ");
-  for (const std::string& label : in_order) labels.add({label, std::to_string(cells_of[label])});
+  Table labels(
+      {{"label", Align::kLeft, 24}, {"cells", Align::kRight, 8}, {"skipped", Align::kRight, 8}},
+      " ");
+  for (const std::string& label : in_order) {
+    const Counts& cells = cells_of[label];
+    labels.add({label, std::to_string(cells.all), std::to_string(cells.skipped)});
+  }
   out += groups.text(columns) + "\n" + labels.text(columns) +
          SettingMemory(plan_, selection_).table(columns);
   if (skips_.empty()) return out;
