@@ -232,6 +232,9 @@ json parse_document(const std::string& text, const std::string& file, ErrorList&
     throw InputError(fmt::format("{}:{}: not JSON here: a byte of value 0; save it as UTF-8", file,
                                  line_and_column(text, at + 1)));
   }
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+    throw InputError(fmt::format("{}:1:1: invalid JSON: the text is empty; write an object", file));
+  }
   Builder builder("", errors);
   json::sax_parse(text, &builder, json::input_format_t::json, kStrict, kCommentsAllowed);
   if (const auto& error = builder.syntax_error()) {

@@ -352,7 +352,7 @@ class BadInput(Folder):
         self.assertEqual(sound.count(message), 1)
         path.write_bytes(sound.replace(message, b"\x03\x00" + (8).to_bytes(2, "little")))
         for command in ("inspect", "validate"):
-            self.refuse({"words": ["compact.h5", name, "bytes of shape"]}, command, path)
+            self.refuse({"words": ["compact.h5", name]}, command, path)  # HDF5 1.14 refuses it in words of its own
 
     def test_two_dumps_of_the_same_content(self):
         copy = self.made / "copy.h5"

@@ -252,6 +252,7 @@ TEST_CASE("what no stream could have is refused with its place") {
       {[](hid_t f) {
          const hdf5::Handle type(H5Tcopy(H5T_STD_I64LE));
          hdf5::check(H5Tset_size(type.get(), 32));
+         hdf5::check(H5Tset_precision(type.get(), 256));
          replace_dataset(f, kHead + "/copies", {4}, type.get());
        },
        {kHead + "/copies", "numbers of 32 bytes"}},

