@@ -294,7 +294,7 @@ std::vector<std::string> CompareRules::all_metrics() const {
 }
 
 std::vector<std::string> CompareRules::default_metrics() {
-  const std::string first = "errors.relative_l2.mean";
+  const std::string first = "errors.relative_frobenius_error";
   std::vector<std::string> metrics = {first};
   for (const std::string& error : error_paths()) {
     const std::string path = "errors." + error;

@@ -23,7 +23,7 @@ struct CompareRules {
   // is weighed by.
   std::vector<std::string> all_metrics() const;
 
-  // Every error, each by its mean over rows if it is a distribution; relative_l2 first.
+  // Every error, each by its mean over rows if it is a distribution; the Frobenius error first.
   static std::vector<std::string> default_metrics();
   // Metrics of records of whole layers.
   static std::vector<std::string> default_layer_metrics();

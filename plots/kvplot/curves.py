@@ -9,12 +9,14 @@ from matplotlib.container import ErrorbarContainer
 
 from kvplot import style
 from kvplot.figure import capped
-from kvplot.results import mean_over_units, with_params
+from kvplot.results import HEADLINE, MEAN, mean_over_units, with_params
 from kvplot.statistics import over, standard_error
 
 # Labels of axes.
 NAMES = {
-    "errors.relative_l2.mean": r"mean $\Vert z-a\Vert\,/\,\Vert a\Vert$",
+    HEADLINE: r"$\Vert Z-A\Vert_F\,/\,\Vert A\Vert_F$",
+    "errors.relative_spectral_error": r"$\Vert Z-A\Vert_{op}\,/\,\Vert A\Vert_{op}$",
+    MEAN: r"mean $\Vert z-a\Vert\,/\,\Vert a\Vert$",
     "errors.relative_l2_posclamp_mean": r"mean $\Vert z-a\Vert\,/\,\Vert\max(a,10^{-8})\Vert$",
     "errors.normalizer_error.mean": r"mean $|\tau-Z|\,/\,Z$",
     "memory.fraction": "memory / memory of the exact cache",
@@ -23,7 +25,10 @@ NAMES = {
 }
 # In captions.
 WORDS = {
-    "errors.relative_l2.mean": "Relative error of the attention output, mean over scored rows",
+    HEADLINE: "Relative Frobenius error of the attention output, all scored rows stacked",
+    "errors.relative_spectral_error": "Relative spectral error of the attention output, all scored "
+    "rows stacked",
+    MEAN: "Relative error of the attention output, mean over scored rows",
     "errors.relative_l2_posclamp_mean": "Relative error of the attention output with the positive "
     "part of the exact output in the denominator, mean over scored rows",
     "errors.normalizer_error.mean": "Error of the normalizer over the exact one, mean over scored "
@@ -39,6 +44,12 @@ def words(metric: str) -> str:
     """A metric's name in a caption."""
     path = metric.removeprefix("errors.").replace(".", ", ").replace("_", " ")
     return WORDS.get(metric, path[:1].upper() + path[1:])
+
+
+def words_within(metric: str) -> str:
+    """The same within a sentence."""
+    text = words(metric)
+    return text[:1].lower() + text[1:]
 
 
 def bars_of(table: pandas.DataFrame, metric: str, log: bool) -> Any:

@@ -24,6 +24,8 @@ SINCE = {"traffic.": (1, 4), "memory.lookup_bytes": (1, 4), "memory.shared_bytes
 # The storage of an unquantised cell; the text between the label and another storage.
 FLOAT = "float"
 SEPARATOR = " | "
+# The error that figures show unless another is asked for, pooled over rows, and the mean of rows.
+HEADLINE, MEAN = "errors.relative_frobenius_error", "errors.relative_l2.mean"
 # An error below this is exact to rounding and has no place on a logarithmic axis.
 ROUNDING = 1e-9
 # Parts of what exact attention takes, and the columns that its bytes are read from: over several

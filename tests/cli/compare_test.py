@@ -20,7 +20,7 @@ class Compare(Folder):
         path.write_text(json.dumps(document))
         return path
 
-    def scaled(self, factor, algorithm="uniform", metric="relative_l2"):
+    def scaled(self, factor, algorithm="uniform", metric="relative_frobenius_error"):
         def change(cell):
             if cell["key"]["algorithm"] != algorithm:
                 return
@@ -46,17 +46,21 @@ class Compare(Folder):
         done = kvbench("compare", self.a, worse)
         self.assertEqual((done.returncode, done.stderr), (VIOLATION, ""))
         self.assertRegex(done.stdout, r"(?m)^WORSE +uniform T=1 .* 1\.2 +1\.2 \.\. 1\.2 ")
-        self.assertRegex(done.stdout, r"(?m)^uniform T=2 +errors\.relative_l2\.mean +0/\d/\d: ")
+        self.assertRegex(done.stdout, r"(?m)^uniform T=2 +errors\.relative_frobenius_error +0/\d/\d: ")
         self.assertRegex(done.stdout, r"(?m)^same +exact ")
         self.assertIn("; 2 regressions, 0 numbers lost\n", done.stdout)
         self.assertEqual(kvbench("compare", worse, self.a).returncode, DONE)
         self.assertEqual(kvbench("compare", self.a, worse, "--tolerance", 0.25).returncode, DONE)
 
     def test_every_error_counts_unless_one_is_chosen(self):
-        worse = self.scaled(1.2, metric="relative_frobenius_error")
-        self.assertEqual(kvbench("compare", self.a, worse).returncode, VIOLATION)
-        chosen = kvbench("compare", self.a, worse, "--metric", "errors.relative_l2.mean")
-        self.assertEqual(chosen.returncode, DONE, chosen.stdout)
+        for worse, chosen in (("relative_frobenius_error", "relative_l2.mean"),
+                              ("relative_l2", "relative_frobenius_error")):
+            path = self.scaled(1.2, metric=worse)
+            every = kvbench("compare", self.a, path)
+            self.assertEqual(every.returncode, VIOLATION)
+            self.assertTrue(every.stdout.startswith("errors.relative_frobenius_error of A and B"), every.stdout)
+            done = kvbench("compare", self.a, path, "--metric", f"errors.{chosen}")
+            self.assertEqual(done.returncode, DONE, done.stdout)
 
     def test_more_memory_is_a_regression(self):
         def change(cell):
@@ -87,7 +91,7 @@ class Compare(Folder):
         self.assertIn("in B only", kvbench("compare", part, self.a).stdout)
 
     def test_json_has_every_setting_and_metric(self):
-        document = strict_json(kvbench("compare", self.a, self.scaled(1.2), "--json").stdout)
+        document = strict_json(kvbench("compare", self.a, self.scaled(1.2, metric="relative_l2"), "--json").stdout)
         self.assertFalse(document["passed"])
         self.assertEqual(document["pairs"], len(self.before["cells"]))
         settings = {(entry["algorithm"], json.dumps(entry["params"])) for entry in

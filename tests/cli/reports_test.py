@@ -89,6 +89,8 @@ class Reports(Folder):
         self.assertEqual(done.returncode, DONE)
         self.assertIn("no bound for uniform T=1", done.stderr)
         self.assertIn("3 are needed", done.stderr)
+        self.assertEqual({bound["metric"] for bound in strict_json(done.stdout)["bounds"]},
+                         {"errors.relative_frobenius_error"})
 
     def test_what_does_not_go_together_is_refused(self):
         self.run_sweep()

@@ -249,6 +249,7 @@ TEST_CASE("by default every error is compared by its mean; what has no better si
   const auto is_error = [](const Metric& metric) { return metric.section() == "errors"; };
   const auto errors = std::count_if(all_metrics().begin(), all_metrics().end(), is_error);
   CHECK(metrics.size() == static_cast<std::size_t>(errors));
+  CHECK(metrics.front() == "errors.relative_frobenius_error");
   for (const char* metric : {"errors.relative_l2.mean", "errors.relative_frobenius_error",
                              "errors.relative_l2_posclamp_mean", "errors.kl_divergence.mean"}) {
     CHECK(std::find(metrics.begin(), metrics.end(), metric) != metrics.end());

@@ -444,7 +444,7 @@ class KvplotTest(unittest.TestCase):
         self.assertIn("; 2 units (KV heads of layers 0, 1, 15) per layer",
                       (self.folder / "error_vs_memory_by_layer.txt").read_text())
         self.assertEqual(sorted(table["layer"].unique()), [0, 1, 15])
-        self.assertTrue(numpy.isfinite(table[METRIC]).all())
+        self.assertTrue(numpy.isfinite(table["errors.relative_frobenius_error"]).all())
 
     def test_results_without_a_finished_cell_end_with_a_message(self):
         path = self.write(document([cell("h2o", {}, 0, 0, status="skipped", reason="none")]))

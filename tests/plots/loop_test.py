@@ -326,6 +326,21 @@ class Figures(unittest.TestCase):
                                    str(self.folder), "--metric", "errors.relative_l3.mean"]), 2)
         self.assertIn("did you mean errors.relative_l2.mean", said.getvalue())
 
+    def test_the_error_is_the_frobenius_norm_unless_another_is_asked_for(self):
+        records = sweep()
+        for each in records:
+            each["errors"]["relative_frobenius_error"] *= 3
+        for options, factor, words in (((), 3, "relative Frobenius error"),
+                                       (("--metric", METRIC), 1, "mean over scored rows")):
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(main(["error_vs_kld", "--loop", str(self.loop(records).path), "-o", str(self.folder),
+                                       *options]), 0)
+            table = pandas.read_csv(self.folder / "error_vs_kld.csv")
+            column = METRIC if options else "errors.relative_frobenius_error"
+            (error,) = table[(table["label"] == "h2o") & (table["point"].str.contains("256"))][column]
+            self.assertAlmostEqual(error, 0.2 * factor)
+            self.assertIn(words, (self.folder / "error_vs_kld.txt").read_text().replace("\n", " "))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -17,7 +17,8 @@ def cell(algorithm, params, error, fraction, layer=0, kv_head=0, seed=None, stat
     }
     if status == "ok":
         out["derived"] = {}
-        out["errors"] = {"relative_l2": {"mean": error, "max": 3 * error}, "kl_divergence": None}
+        out["errors"] = {"relative_l2": {"mean": error, "max": 3 * error}, "relative_frobenius_error": error,
+                         "kl_divergence": None}
         out["memory"] = {"fraction": fraction, "exact_bytes": 4096, "peak_bytes": 4096 * fraction,
                          "tokens": int(2048 * fraction)}
         out["clusters"] = None

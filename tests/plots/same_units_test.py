@@ -27,7 +27,7 @@ try:
     from kvplot.__main__ import main
     from kvplot.report.d3 import DEBIAN
     from kvplot.report.page import script as joined
-    from kvplot.results import mean_over_units
+    from kvplot.results import HEADLINE, mean_over_units
     from kvplot.statistics import mean_interval, summarised
 except ImportError as error:
     print(f"skipped: {error}")
@@ -165,7 +165,7 @@ class SameUnits(unittest.TestCase):
         self.assertEqual(list(mean_over_units(results.frame, [METRIC])["label"]), ["h2o"])
 
     def test_figures_rank_over_the_same_units_and_say_so(self):
-        for figure, column in (("error_vs_memory", METRIC), ("error_vs_traffic", METRIC), ("settings", "error")):
+        for figure, column in (("error_vs_memory", HEADLINE), ("error_vs_traffic", HEADLINE), ("settings", "error")):
             table, caption = self.drawn(figure)
             found = table.set_index("label")[column]
             self.assertEqual((round(found["h2o"], 12), round(found["quest"], 12)), (2.55, 2.15), figure)
@@ -182,7 +182,7 @@ class SameUnits(unittest.TestCase):
                 other = json.loads(json.dumps(made))
                 other["key"].update(algorithm="uniform", params={"T": level})
                 other.update(label="uniform", id=f"{made['id']}{level}")
-                other["errors"]["relative_l2"]["mean"] = 1.0
+                other["errors"]["relative_frobenius_error"] = 1.0
                 other["memory"]["fraction"] = memory
                 cells.append(other)
         table, caption = self.drawn("forest", cells=cells)
@@ -208,7 +208,7 @@ class SameUnits(unittest.TestCase):
         self.assertEqual(table.iloc[0].tolist()[1:3], [0.0, 0.0])
         self.assertIn("quest has 2 of 6 KV heads.", said)
         table, _ = self.table(path, "--rows", "label")
-        self.assertEqual(list(table), ["label", METRIC, MEMORY])  # the headlines that are there
+        self.assertEqual(list(table), ["label", METRIC, HEADLINE, MEMORY])  # the headlines that are there
 
     def test_intervals_of_the_page_and_of_the_summary_are_on_the_log_scale(self):
         """Means 1 and 3 of two layers of two heads: 2, standard error 1, t with one degree of freedom 12.7062."""

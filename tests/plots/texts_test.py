@@ -16,7 +16,7 @@ try:
     from kvplot import Results
     from kvplot import papers
     from kvplot.figures import forest, keys_or_values, mixture, recency, scaling, variance
-    from kvplot.results import ResultsError
+    from kvplot.results import HEADLINE, MEAN, ResultsError
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
@@ -74,6 +74,45 @@ class Texts(unittest.TestCase):
         self.assertIn("than tova where a row reads as many bytes", drawn.caption)
         self.assertIn("traffic more than 2 % outside of that of tova in some unit: quest", drawn.caption)
 
+    def test_figures_have_the_frobenius_error_unless_asked_for_another(self):
+        """h2o has half of uniform's Frobenius error at the same memory, and twice its mean error."""
+        cells = [cell(label, {"budget": memory}, 0.0, memory, kv_head=head) for head in (0, 1)
+                 for label, memories in (("uniform", (0.5, 0.125)), ("h2o", (0.25, 0.4))) for memory in memories]
+        for made in cells:
+            own, fraction = made["label"] == "h2o", made["memory"]["fraction"]
+            made["errors"] = {"relative_frobenius_error": (0.5 if own else 1.0) / fraction,
+                              "relative_l2": {"mean": (2.0 if own else 1.0) / fraction}}
+            made["traffic"] = traffic(fraction)
+        results = self.results(cells)
+        asked = ((HEADLINE, {}, 0.5, "relative Frobenius error"), (MEAN, {"metric": MEAN}, 2.0, "mean over scored rows"))
+        for metric, options, ratio, words in asked:
+            for figure in ("forest", "pareto"):
+                drawn = papers.draw(figure, results, options)
+                numpy.testing.assert_allclose(drawn.table["ratio_mean"], ratio)
+                self.assertIn(words, drawn.caption[:1].lower() + drawn.caption[1:])
+            for figure in ("error_vs_memory", "error_vs_traffic"):
+                drawn = papers.draw(figure, results, options)
+                rows = drawn.table.set_index(["label", "memory.fraction" if figure == "error_vs_memory" else "traffic.fraction"])
+                self.assertAlmostEqual(rows[metric]["h2o", 0.25], 4 * ratio)
+                self.assertIn(words, drawn.caption[:1].lower() + drawn.caption[1:])
+        for made in cells:
+            made["key"]["storage"] = {"keys": {"codec": "q8_0"}, "values": {"codec": "q8_0"}}
+            made["label"] += " | K q8_0 V q8_0"
+            made["id"] += "q8_0"
+        results = self.results([*cells, cell("h2o", {}, 0.1, 1.0)])
+        for metric, options, _, words in asked:
+            drawn = papers.draw("storage_map", results, options)
+            self.assertIn(metric, drawn.table)
+            self.assertIn(words, drawn.caption[:1].lower() + drawn.caption[1:])
+
+    def test_the_gallery_has_mean_errors(self):
+        drawings = [(name, options) for name, figure, _, options in papers.DRAWINGS
+                    if papers.defaults(papers.figures.module(figure)).get("metric") == HEADLINE]
+        self.assertEqual({name for name, _ in drawings}, {"pareto", "forest", "methods", "kvpress", "reading",
+                                                          "reading_paired", "storage", "bits"})
+        for name, options in drawings:
+            self.assertEqual(options["metric"], MEAN, name)
+
     def test_bars_of_several_texts_are_intervals_over_texts(self):
         """Heads of a text agree: what is independent are three means, 1, 2 and 6."""
         cells = []
@@ -89,10 +128,10 @@ class Texts(unittest.TestCase):
             drawn = papers.draw(figure, self.results(cells), {})
             row = drawn.table.iloc[0]
             half = 4.302653 * 7 ** 0.5 / 3 ** 0.5  # t with 2 degrees of freedom, the sample's variance 7
-            self.assertAlmostEqual(row["errors.relative_l2.mean"], 3)
+            self.assertAlmostEqual(row[HEADLINE], 3)
             factor = math.exp(half / 3)  # on the log scale, so that the lower end is above 0
-            self.assertAlmostEqual(row["errors.relative_l2.mean_low"], 3 / factor, places=4)
-            self.assertAlmostEqual(row["errors.relative_l2.mean_high"], 3 * factor, places=4)
+            self.assertAlmostEqual(row[f"{HEADLINE}_low"], 3 / factor, places=4)
+            self.assertAlmostEqual(row[f"{HEADLINE}_high"], 3 * factor, places=4)
             self.assertIn("; bars: 95 % intervals of the mean, Student's t over 3 texts, few: more texts narrow them. ",
                           drawn.caption)
         drawn = papers.draw("error_vs_memory", self.results([made for made in cells

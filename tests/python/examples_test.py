@@ -68,12 +68,14 @@ class Notebook(unittest.TestCase):
         said, drawn = self.run_notebook(MY_METHOD, "results/my_method/forest.csv")
         self.assertIn("largest_keys", said)
         self.assertEqual(len(set(re.findall("largest_keys|h2o|snapkv", drawn))), 3)
+        self.assertRegex(said, r"(?m)^<largest_keys .*: Frobenius error 0\.\d+, mean error 1\.\d+, ")
 
     def test_a_first_look_runs_and_draws_the_figure(self):
         said, drawn = self.run_notebook(FIRST_LOOK, "results/first_look/error_vs_memory.csv")
         layer = kb.open_dump(SOURCE / "data/smollm2-constitution.h5")["constitution"][15]
-        error = kb.replay(layer, "snapkv", head=0, budget=256).errors["relative_l2"]["mean"]
-        self.assertIn(f"mean error {error:.3f}\n", said)
+        errors = kb.replay(layer, "snapkv", head=0, budget=256).errors
+        self.assertIn(f"Frobenius error {errors['relative_frobenius_error']:.3f}\n"
+                      f"mean error {errors['relative_l2']['mean']:.3f}\n", said)
         self.assertEqual(len(re.findall(r"(?m)^(?:streaming_llm|h2o|snapkv|uniform) +memory 0\.\d\d error 0", said)), 12)
         self.assertIn("snapkv", drawn)
 
@@ -81,11 +83,15 @@ class Notebook(unittest.TestCase):
         said, drawn = self.run_notebook(ERROR_AND_MODEL, "results/error_and_model/error_vs_kld.csv")
         loop = json.loads((SOURCE / "apps/python/examples/loop_constitution.json").read_text(encoding="utf-8"))
         settings = [each for each in loop["records"] if each["status"] == "ok" and each["label"] != "exact"]
-        pairs = [(each["errors"]["relative_l2"]["mean"], each["kl"]["mean"]) for each in settings]
-        ranks = [np.argsort(np.argsort(column)) for column in zip(*pairs, strict=True)]
-        rho = np.corrcoef(*ranks)[0, 1]  # no two are equal
-        self.assertEqual([len(set(column)) for column in zip(*pairs, strict=True)], [len(pairs)] * 2)
-        self.assertRegex(said, rf"(?m)^errors.relative_l2.mean +{rho:.2f}$")
+        for metric, error in (("relative_frobenius_error", lambda errors: errors["relative_frobenius_error"]),
+                              ("relative_l2.mean", lambda errors: errors["relative_l2"]["mean"])):
+            pairs = [(error(each["errors"]), each["kl"]["mean"]) for each in settings]
+            ranks = [np.argsort(np.argsort(column)) for column in zip(*pairs, strict=True)]
+            rho = np.corrcoef(*ranks)[0, 1]  # no two are equal
+            self.assertEqual([len(set(column)) for column in zip(*pairs, strict=True)], [len(pairs)] * 2)
+            self.assertRegex(said, rf"(?m)^errors.{metric} +{rho:.2f}$")
+        self.assertIn("us-constitution", drawn)
+        self.assertIn("errors.relative_frobenius_error", drawn.splitlines()[0])
         self.assertEqual(len(re.findall("(?m)^us-constitution,h2o,", drawn)), 5)
 
     def test_they_have_outputs_with_small_pictures(self):

@@ -140,6 +140,15 @@ class LikeTheProgram(unittest.TestCase):
                                                       "rows": {"every": 3}, **params, **change})
             self.assertNotEqual(got.errors, cell["errors"])
 
+    def test_it_prints_the_frobenius_error_first_and_the_mean_next_to_it(self):
+        got = kb.replay(self.layer, "window", head=1, tokens=600, prompt=500, budget=64)
+        error, mean = got.errors["relative_frobenius_error"], got.errors["relative_l2"]["mean"]
+        self.assertNotAlmostEqual(error, mean, places=3)
+        self.assertTrue(repr(got).endswith(f": Frobenius error {error:.4g}, mean error {mean:.4g}, "
+                                           f"{got.memory['fraction']:.4g} of the exact memory>"), repr(got))
+        got.record["errors"].update(relative_frobenius_error=None, relative_l2=None)
+        self.assertIn("Frobenius error undefined, mean error undefined, ", repr(got))
+
     def test_outputs_have_the_errors_of_the_record(self):
         layer = self.layer
         for algorithm, params in (("exact", {}), ("h2o", {"budget": 64})):

@@ -128,13 +128,13 @@ Command add_check(CLI::App& app) {
   command
       ->add_option(
           "--metric", options->metrics,
-          "With --suggest, a metric to bound, repeatable; default: errors.relative_l2.mean")
+          "With --suggest, a metric to bound, repeatable; default: errors.relative_frobenius_error")
       ->type_name("PATH")
       ->needs(suggest)
       ->allow_extra_args(false);
   command->footer(kCheckFooter);
   return {command, [options] {
-            if (options->metrics.empty()) options->metrics = {"errors.relative_l2.mean"};
+            if (options->metrics.empty()) options->metrics = {"errors.relative_frobenius_error"};
             return run(*options);
           }};
 }

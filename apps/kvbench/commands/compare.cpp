@@ -36,7 +36,7 @@ memory is worse, or a number of A is null in B. Cells that only one file has are
 
 Examples:
   kvbench compare results/before/results.json results/after/results.json
-  kvbench compare a.json b.json --tolerance 0.05 --metric errors.relative_l2.mean
+  kvbench compare a.json b.json --tolerance 0.05 --metric errors.relative_frobenius_error
   kvbench compare cpu.json cuda.json --tolerance 1e-6 --json)";
 
 void check_rules(const CompareRules& rules, ErrorList& errors) {

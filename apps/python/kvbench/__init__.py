@@ -3,7 +3,7 @@
     import kvbench as kb
 
     r = kb.replay(q, k, v, "snapkv", budget=256, prompt=1792, scale=0.125)
-    r.errors["relative_l2"]["mean"], r.memory["fraction"]
+    r.errors["relative_frobenius_error"], r.memory["fraction"]
 
 q, k and v are the queries, keys and values of one KV head; `replay` feeds them to an algorithm
 token by token and compares every answer with exact attention. `open_dump` reads them from a file,

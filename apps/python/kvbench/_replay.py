@@ -54,7 +54,7 @@ class Replay:
 
     @property
     def errors(self) -> dict[str, Any]:
-        """By metric: errors["relative_l2"]["mean"], ["median"], ["p90"], ["p99"], ["max"]; .."""
+        """By metric: errors["relative_frobenius_error"], errors["relative_l2"]["mean"], .."""
         return self.record["errors"]
 
     @property
@@ -87,10 +87,13 @@ class Replay:
         return kept
 
     def __repr__(self) -> str:
-        key, error = self.record["key"], self.errors["relative_l2"]
-        mean = "undefined" if error is None else f"{error['mean']:.4g}"
+        key, rows = self.record["key"], self.errors["relative_l2"]
+        pooled, mean = (
+            "undefined" if value is None else f"{value:.4g}"
+            for value in (self.errors["relative_frobenius_error"], rows and rows["mean"])
+        )
         return (
-            f"<{key['algorithm']} {key['params']}: mean relative error {mean}, "
+            f"<{key['algorithm']} {key['params']}: Frobenius error {pooled}, mean error {mean}, "
             f"{self.memory['fraction']:.4g} of the exact memory>"
         )
 

@@ -11,10 +11,10 @@ from typing import Any
 import pandas
 
 from kvplot import style
-from kvplot.curves import NAMES, cut, labelled_lines, words
+from kvplot.curves import NAMES, cut, labelled_lines, words_within
 from kvplot.figure import Figure
 from kvplot.loop import Loop
-from kvplot.results import POINT, ResultsError, did_you_mean
+from kvplot.results import HEADLINE, POINT, ResultsError, did_you_mean
 
 NEEDS = ("loop",)
 KL = "kl.mean"
@@ -23,7 +23,9 @@ ROUNDING = 1e-9
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--metric", default="errors.relative_l2.mean", help="path of the error")
+    parser.add_argument(
+        "--metric", default=HEADLINE, metavar="PATH", help=f"of the error; default {HEADLINE}"
+    )
     parser.add_argument(
         "--only", nargs="+", metavar="LABEL", help="draw these methods (default: all)"
     )
@@ -107,7 +109,7 @@ def draw(inputs: Namespace) -> Figure:
         table.sort_values(["sequence", "label", "memory.fraction"]),
         "A larger attention error mostly comes with a larger divergence of the model: mean KL "
         "divergence, in nats, of next-token distributions over a compressed cache from "
-        f"those over the full one, against: {words(metric)[:1].lower()}{words(metric)[1:]}, "
+        f"those over the full one, against: {words_within(metric)}, "
         "averaged over layers and KV heads. Lines join the settings of a method by memory; bars: "
         "standard error of the mean over decoded rows, from blocks of consecutive ones"
         f"{cut(drawn[KL], drawn['kl.se'])}. "

@@ -26,7 +26,7 @@ from kvplot.curves import (
     words,
 )
 from kvplot.figure import Figure, always_kept, facts
-from kvplot.results import Results, ResultsError, mean_over_units, with_params
+from kvplot.results import HEADLINE, Results, ResultsError, mean_over_units, with_params
 from kvplot.statistics import summarised
 
 NEEDS = ("results",)
@@ -36,7 +36,9 @@ COSTS = {"memory.fraction": "memory", "traffic.fraction": "traffic"}
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--metric", default="errors.relative_l2.mean", help="path of the error")
+    parser.add_argument(
+        "--metric", default=HEADLINE, metavar="PATH", help=f"of the error; default {HEADLINE}"
+    )
     parser.add_argument(
         "--panels",
         choices=["layer"],
@@ -46,8 +48,8 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def fits(results: Results, cost: str = "memory.fraction") -> bool:
-    points = mean_over_units(results.ok, [cost, "errors.relative_l2.mean"])
-    drawn = points[points["errors.relative_l2.mean"] >= ROUNDING]
+    points = mean_over_units(results.ok, [cost, HEADLINE])
+    drawn = points[points[HEADLINE] >= ROUNDING]
     return drawn[cost].nunique() > 1
 
 

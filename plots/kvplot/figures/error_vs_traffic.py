@@ -8,14 +8,16 @@ from argparse import ArgumentParser, Namespace
 
 from kvplot.figure import Figure
 from kvplot.figures import error_vs_memory
-from kvplot.results import Results
+from kvplot.results import HEADLINE, Results
 
 NEEDS = ("results",)
 TRAFFIC = "traffic.fraction"
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--metric", default="errors.relative_l2.mean", help="path of the error")
+    parser.add_argument(
+        "--metric", default=HEADLINE, metavar="PATH", help=f"of the error; default {HEADLINE}"
+    )
     parser.add_argument(
         "--panels",
         choices=["layer"],

@@ -11,11 +11,12 @@ import numpy
 import pandas
 
 from kvplot import style
-from kvplot.curves import words
+from kvplot.curves import words_within
 from kvplot.faults import RequestError, few
 from kvplot.figure import Figure, always_kept, facts
 from kvplot.figures.settings import in_words, names
 from kvplot.results import (
+    HEADLINE,
     PARTS,
     POINT,
     UNIT,
@@ -28,7 +29,7 @@ from kvplot.results import (
 from kvplot.statistics import at_equal, mean_interval, over
 
 NEEDS = ("results",)
-METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
+MEMORY = "memory.fraction"
 COSTS = {"memory": MEMORY, "traffic": "traffic.fraction"}
 # Words for the cost that two settings have in common.
 SAME = {"memory": "at the same memory", "traffic": "where a row reads as many bytes"}
@@ -38,6 +39,9 @@ UNIFORM = "uniform"
 
 
 def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--metric", default=HEADLINE, metavar="PATH", help=f"of the error; default {HEADLINE}"
+    )
     parser.add_argument(
         "--against",
         default=UNIFORM,
@@ -57,11 +61,13 @@ def fits(results: Results) -> bool:
     return len(table) > 0 and table.groupby(POINT).ngroups <= MAX_POINTS
 
 
-def ratios(results: Results, against: str = UNIFORM, cost: str = MEMORY) -> pandas.DataFrame:
+def ratios(
+    results: Results, against: str = UNIFORM, cost: str = MEMORY, metric: str = HEADLINE
+) -> pandas.DataFrame:
     """log2 of error / error of `against` at the same cost, per unit and setting."""
-    if METRIC not in results.ok or cost not in results.ok:
+    if metric not in results.ok or cost not in results.ok:
         return pandas.DataFrame()
-    numbers = list(dict.fromkeys([METRIC, cost, *PARTS[cost]]))
+    numbers = list(dict.fromkeys([metric, cost, *PARTS[cost]]))
     cells = results.ok[[*POINT, *UNIT, *numbers]].copy()  # not of all columns
     cells[numbers] = cells[numbers].apply(pandas.to_numeric)
     if against not in set(cells["label"]):
@@ -69,13 +75,13 @@ def ratios(results: Results, against: str = UNIFORM, cost: str = MEMORY) -> pand
     units = cells.groupby([*POINT, *UNIT])[numbers].mean().reset_index()
     base = dict(iter(units[units["label"] == against].groupby(UNIT)))
     rows = []
-    for _, row in units[(units["label"] != against) & (units[METRIC] > 1e-9)].iterrows():
+    for _, row in units[(units["label"] != against) & (units[metric] > 1e-9)].iterrows():
         reference = base.get(tuple(row[UNIT]))
         if reference is None:
             continue
-        expected = at_equal(reference, cost, METRIC, row[cost])
+        expected = at_equal(reference, cost, metric, row[cost])
         if not numpy.isnan(expected):
-            rows.append({**row, "log2_ratio": numpy.log2(row[METRIC] / expected)})
+            rows.append({**row, "log2_ratio": numpy.log2(row[metric] / expected)})
     return pandas.DataFrame(rows)
 
 
@@ -115,12 +121,12 @@ def intervals(table: pandas.DataFrame, cost: str = MEMORY) -> pandas.DataFrame:
 
 
 def draw(inputs: Namespace) -> Figure:
-    results = inputs.results
+    results, metric = inputs.results, inputs.metric
     cost, same = COSTS[inputs.cost], SAME[inputs.cost]
-    results.need(METRIC, cost)
+    results.need(metric, cost)
     against = inputs.against
     named = "uniform sampling" if against == UNIFORM else against
-    table = ratios(results, against, cost)
+    table = ratios(results, against, cost, metric)
     if table.empty:
         raise RequestError(nothing_to_pair(results, against, inputs.cost))
     means = intervals(table, cost)
@@ -181,9 +187,9 @@ def draw(inputs: Namespace) -> Figure:
         "forest",
         figure,
         means.drop(columns="near").merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
-        f"Left of 1 is better than {named} {same} (in brackets): {words(METRIC).lower()}, over "
+        f"Left of 1 is better than {named} {same} (in brackets): {words_within(metric)}, over "
         f"its error, paired by unit. Ticks: units; line: 95 % interval of the geometric mean, "
         f"{over(means)}. Rows are grouped by the nearest tenth of the {inputs.cost}. "
         f"{facts(results)}{always_kept(results.ok)}"
-        f"{undrawn(others, means, outside, METRIC)}",
+        f"{undrawn(others, means, outside, metric)}",
     )

@@ -1,6 +1,6 @@
 """Error over that of uniform sampling at the same memory, a panel per method, against memory."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
 import numpy
 import pandas
@@ -11,20 +11,26 @@ from kvplot.curves import words
 from kvplot.faults import RequestError
 from kvplot.figure import Figure, always_kept, facts
 from kvplot.figures import forest
-from kvplot.results import UNIT, undrawn
+from kvplot.results import HEADLINE, UNIT, undrawn
 from kvplot.statistics import over
 
 NEEDS = ("results",)
 WHOLE = True
-METRIC, MEMORY = forest.METRIC, forest.MEMORY
+MEMORY = forest.MEMORY
 # Limits of the axis: values outside are drawn at its end; the table has all.
 MIN_RATIO, MAX_RATIO = 0.2, 20.0
 
 
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--metric", default=HEADLINE, metavar="PATH", help=f"of the error; default {HEADLINE}"
+    )
+
+
 def draw(inputs: Namespace) -> Figure:
-    results = inputs.results
-    results.need(METRIC, MEMORY)
-    units = forest.ratios(results)
+    results, metric = inputs.results, inputs.metric
+    results.need(metric, MEMORY)
+    units = forest.ratios(results, metric=metric)
     if units.empty:
         raise RequestError(forest.nothing_to_pair(results, forest.UNIFORM))
     table = forest.intervals(units)
@@ -53,11 +59,11 @@ def draw(inputs: Namespace) -> Figure:
         "pareto",
         figure,
         table,
-        f"{words(METRIC)}, over that of uniform sampling at the same memory, paired by unit; below "
+        f"{words(metric)}, over that of uniform sampling at the same memory, paired by unit; below "
         "1 is better. Faint: units; marker and bar: geometric mean with its 95 % interval, "
         f"{over(table)}; what lies outside of {MIN_RATIO:g} to {MAX_RATIO:g} is drawn at that end. "
         f"{facts(results)}{always_kept(results.ok)}"
-        f"{undrawn(others, table, 'memory outside of that of uniform in some unit', METRIC)}",
+        f"{undrawn(others, table, 'memory outside of that of uniform in some unit', metric)}",
     )
 
 

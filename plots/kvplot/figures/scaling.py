@@ -12,7 +12,7 @@ import pandas
 from matplotlib.axes import Axes
 
 from kvplot import style
-from kvplot.curves import NAMES, interval_line, words
+from kvplot.curves import NAMES, interval_line, words_within
 from kvplot.figure import Figure, facts
 from kvplot.results import POINT, ROUNDING, UNIT, Results, ResultsError, undrawn, with_params
 from kvplot.statistics import geometric_means, mean_interval, over
@@ -139,7 +139,7 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         pandas.concat([table.assign(panel="means"), fitted], ignore_index=True),
         "A ratio that is level over the number of tokens means the same rate as uniform sampling, "
-        f"and one with the dotted slope a faster one: {words(metric).lower()} and seeds, divided "
+        f"and one with the dotted slope a faster one: {words_within(metric)} and seeds, divided "
         "by that of uniform sampling at the same T, paired by unit: geometric means over units, "
         f"with 95 % intervals, {over(table)}. {_said(fitted)} "
         f"{facts(results)}{undrawn(results.ok, units, f'no {REFERENCE} with this T')}",

@@ -16,7 +16,7 @@ from kvplot import storages, style
 from kvplot.curves import NAMES, WORDS, frontier, labelled_lines, words
 from kvplot.figure import Figure, facts
 from kvplot.figures.error_vs_memory import ROUNDING
-from kvplot.results import Results, ResultsError, mean_over_units, undrawn
+from kvplot.results import HEADLINE, Results, ResultsError, mean_over_units, undrawn
 
 NEEDS = ("results",)
 MEMORY = "memory.fraction"
@@ -25,7 +25,9 @@ ACROSS = 4  # panels of storages side by side
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--metric", default="errors.relative_l2.mean", help="path of the error")
+    parser.add_argument(
+        "--metric", default=HEADLINE, metavar="PATH", help=f"of the error; default {HEADLINE}"
+    )
     parser.add_argument(
         "--panels",
         choices=["layer", "storage"],
