@@ -18,10 +18,10 @@
 #   apps/site/build.sh     these pages as a site               apps/python/wheel.sh    a wheel
 #   apps/release/build.sh  a release                           tests/generate.sh       tables of pages, messages
 #   tests/bench/run.sh     benchmarks                          tests/sanitize.sh       sanitizers
-#   tests/fuzz/run.sh      fuzzers                             tests/cuda/run.sh       the CUDA side
+#   tests/cuda/run.sh      the CUDA side                       tests/slurm/run.sh      a Slurm of one node
 #   tests/python/run.sh    the Python package's tests          tests/exporter/run.sh   the exporter's tests
 #   tests/loop/run.sh      the closed loop's tests             tests/peers/run.sh      kvpress and others' codecs
-#   tests/slurm/run.sh     a Slurm of one node                 tests/install/container.sh  the images
+#   tests/install/container.sh  the images
 # KVBENCH_SKIP_DEPS=1 installs no packages; CMake then reports missing ones.
 # KVBENCH_CUDA=ON compiles the CUDA kernels on a machine without a driver too; OFF never.
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"

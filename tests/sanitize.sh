@@ -33,9 +33,9 @@ if [[ $which == python ]]; then
   sanitize_python
   exit
 fi
-address=(kvbench fuzz-targets test-{dump,json,kernels,metrics,replay,results,run,sketch,sweep})
+address=(kvbench test-{dump,json,kernels,metrics,replay,results,run,sketch,sweep})
 thread=(test-{conformance,kernels,replay})
-address_tests='^(cli_commands|cli_failing_place|fuzz_.*|dump|json|kernels|metrics|replay|results|run|sketch|sweep)$'
+address_tests='^(cli_commands|cli_failing_place|dump|json|kernels|metrics|replay|results|run|sketch|sweep)$'
 thread_tests='^(conformance_threads|kernels|replay)$'
 if [[ $which == all ]]; then
   address=(all) address_tests=.

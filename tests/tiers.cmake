@@ -7,8 +7,7 @@ set(kvbench_quick
   cli_bad_input cli_commands cli_kill cli_resume cli_run
   house readme)
 set(kvbench_nightly
-  cli_mutated_dump cli_mutated_results plots-damaged_inspection plots-damaged_results
-  plots-hostile_files
+  cli_mutated_dump cli_mutated_results
   bench_sweeps check_bugs check_regression ways_in
   cuda cuda_device cuda_devices
   plots-report_browser release site slurm)

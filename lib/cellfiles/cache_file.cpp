@@ -35,7 +35,7 @@ void each_indexed_below(ErrorList& errors, hid_t parent, const std::string& loca
                         const std::string& name, const Step& step, const Visit& visit) {
   const std::string place = join(location, name);
   check_names(errors, parent, location, {}, {name});
-  if (!is_own_group(errors, parent, place, name)) return;
+  if (!is_group(errors, parent, place, name)) return;
   each_indexed(errors, hdf5::open_group(parent, name).get(), place, step, visit);
 }
 
@@ -82,7 +82,7 @@ void read_structure(ErrorList& errors, hid_t file, const Step& step, KeptCache& 
     const std::string place = "/sequences/" + name;
     step();
     if (errors.count() > kEnoughErrors) return;
-    if (!is_own_group(errors, sequences.get(), place, name)) continue;
+    if (!is_group(errors, sequences.get(), place, name)) continue;
     const hdf5::Handle sequence = hdf5::open_group(sequences.get(), name);
     each_indexed_below(
         errors, sequence.get(), place, "layers", step,

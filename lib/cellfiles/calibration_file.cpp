@@ -167,7 +167,7 @@ class Reading {
     for (int h = 0; h < layer.kv_heads; ++h) {
       step_();
       const std::string name = std::to_string(h);
-      if (!is_own_group(errors_, heads.get(), head_place(index, h), name)) continue;
+      if (!is_group(errors_, heads.get(), head_place(index, h), name)) continue;
       layer.marks.push_back(
           read_head(hdf5::open_group(heads.get(), name).get(), head_place(index, h), texts));
     }

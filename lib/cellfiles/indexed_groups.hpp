@@ -35,7 +35,7 @@ void each_indexed(ErrorList& errors, hid_t group, const std::string& place, cons
     const auto index = index_named(child);
     if (!index) {
       add(errors, child_place, "is not named by a 0-based index in decimal");
-    } else if (is_own_group(errors, group, child_place, child)) {
+    } else if (is_group(errors, group, child_place, child)) {
       visit(*index, hdf5::open_group(group, child), child_place);
     }
   }

@@ -48,7 +48,6 @@ std::string journal_of(const std::string& path) { return path + ".journal"; }
 // Whether the cell is there with all of these columns.
 bool has_cell(hid_t file, const Names& columns, const std::string& cell_id) {
   if (hdf5::kind_of(file, cell_id) != hdf5::Kind::kGroup) return false;
-  if (!hdf5::is_only_name(file, cell_id)) throw hdf5::Error("groups of several names");
   const hdf5::Handle cell = hdf5::open_group(file, cell_id);
   for (const std::string& column : columns) {
     if (hdf5::kind_of(cell.get(), column) != hdf5::Kind::kDataset) return false;

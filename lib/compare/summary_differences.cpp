@@ -67,36 +67,12 @@ void require_seed(const Json& record) {
                    to_line(seed));
 }
 
-// Drops what the rules of schema version 1.7.0 changed.
-void drop_changed(Json& entry) {
-  if (!entry.is_object()) return;
-  const auto drop_of_errors = [](Json& part) {
-    if (!part.is_object() || !part.contains("errors") || !part["errors"].is_object()) return;
-    for (auto& [name, metric] : part["errors"].items()) {
-      if (!metric.is_object()) continue;
-      metric.erase("ci95");
-      metric.erase("std_over_seeds");
-    }
-  };
-  drop_of_errors(entry);
-  if (entry.contains("layers")) drop_of_errors(entry["layers"]);
-  if (entry.contains("memory") && entry["memory"].is_object()) entry["memory"].erase("fraction");
-}
-
-bool is_before_1_7(const Json& rest) {
-  const Json version = rest.value("schema_version", Json());
-  if (!version.is_string()) return false;
-  const std::string text = version.get<std::string>().substr(2);  // its MAJOR is known to be 1
-  return std::atoi(text.c_str()) < 7;
-}
-
 }  // namespace
 
 SummaryCheck summary_differences(const std::string& path, const NumberTolerance& tolerance) {
   SummaryCheck check;
   RecordedSummary recorded;
-  const Json rest = read_results(path, {.summary = [&](Json&& entry) { recorded.add(entry); }});
-  check.by_earlier_rules = is_before_1_7(rest);
+  read_results(path, {.summary = [&](Json&& entry) { recorded.add(entry); }});
 
   Summary summary(recorded.by_tokens());
   const auto add_to = [&](const char* member, auto add) {
@@ -130,12 +106,11 @@ SummaryCheck summary_differences(const std::string& path, const NumberTolerance&
     ++check.entries;
     const Json recomputed = parse_line(line);
     const Json identity = identity_of(recomputed);
-    Json entry = recorded.take(identity);
+    const Json entry = recorded.take(identity);
     if (entry.is_null()) {
       check.differences.push_back({identity, {"summary", nullptr, "an entry"}});
       return;
     }
-    if (check.by_earlier_rules) drop_changed(entry);
     const auto found =
         record_differences({{"summary", entry}}, {{"summary", recomputed}}, tolerance);
     check.equal += found.empty() ? 1 : 0;

@@ -19,14 +19,12 @@ struct SummaryCheck {
   std::size_t entries = 0;        // that the records make, and that the file has beside
   std::size_t equal = 0;          // those of them that the file has so
   std::size_t layer_records = 0;  // whose own numbers are taken as they are
-  bool by_earlier_rules = false;  // intervals and memory.fraction are not compared
   std::vector<SummaryDifference> differences;
 };
 
 // Summarises the records of the file at `path` and holds every number of its `summary` against
-// that. Before schema version 1.7.0 intervals, deviations and memory.fraction were others; these
-// are left out there. Throws InputError as read_results() does, and where a record lacks what a
-// summary is made of.
+// that. Throws InputError as read_results() does, and where a record lacks what a summary is made
+// of.
 SummaryCheck summary_differences(const std::string& path, const NumberTolerance& tolerance);
 
 }  // namespace kvbench

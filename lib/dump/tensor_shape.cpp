@@ -16,8 +16,6 @@ namespace {
 
 // Tokens are counted in 32 bits wherever random draws and clusters name them.
 constexpr std::uint64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
-// Far beyond any model; what is planned and reported grows with heads.
-constexpr std::uint64_t kMaxTensorHeads = 8192;
 
 void check_type(ErrorList& errors, const std::string& place,
                 const std::variant<StoredType, std::string>& stored) {
@@ -36,8 +34,6 @@ void check_sizes(ErrorList& errors, const std::string& place, hid_t dataset,
     add(errors, place, "{} has a dimension of size 0", shape);
   } else if (std::any_of(dims.begin(), dims.end(), [](auto d) { return d > kMaxTokens; })) {
     add(errors, place, "{} has a dimension above {}", shape, kMaxTokens);
-  } else if (dims[0] > kMaxTensorHeads) {
-    add(errors, place, "{} has more than {} heads", shape, kMaxTensorHeads);
   } else if (has_elements) {
     if (const auto why = unreadable_storage(dataset)) add(errors, place, "{}", *why);
   }

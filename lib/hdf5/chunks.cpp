@@ -15,13 +15,6 @@ namespace {
 constexpr std::uint64_t kSmallestCache = std::uint64_t{1} << 20;
 // Chunks that span several heads are kept for the next head up to this much.
 constexpr std::uint64_t kLargestCache = std::uint64_t{32} << 20;
-// Bytes that all chunks of a small tensor may come to, which are decoded to read it.
-constexpr double kMaxDecoded = 0x1p27;
-constexpr std::size_t kLargestNumber = 16;  // bytes
-// No model's tensor compresses to a hundredth; one that does, and is large, is a gzip bomb.
-constexpr double kMaxCompressed = 100.0;
-constexpr double kSmallTensor = 0x1p22;  // bytes
-constexpr double kSmallColumn = 0x1p26;  // a number for each token or row, which may be constant
 
 struct Chunk {
   Sizes dims{};
@@ -69,23 +62,10 @@ bool is_stored_whole(hid_t dataset) {
                               static_cast<std::uint64_t>(elements);
 }
 
-// Whether chunks are at most as large as the dataset may grow. HDF5 makes no others, but opens
-// them, and reads beyond its buffers.
-bool may_have(hid_t space, const Chunk& chunk) {
-  std::vector<hsize_t> largest(hdf5::extent(space).size());
-  H5Sget_simple_extent_dims(space, nullptr, largest.data());
-  const Sizes limits = sizes_of({largest.begin(), largest.end()});
-  for (std::size_t i = 0; i < limits.size(); ++i) {
-    if (limits[i] != H5S_UNLIMITED && chunk.dims[i] > limits[i]) return false;
-  }
-  return true;
-}
-
 struct Filter {
   H5Z_filter_t id = 0;
   unsigned flags = 0;
-  std::uint32_t value = 0;  // that it was given; 0 without one, or with several
-  std::string name;         // "lzf (filter 32000)", "filter 300"
+  std::string name;  // "lzf (filter 32000)", "filter 300"
 };
 
 // The filters of a dataset in the order in which they were applied.
@@ -93,15 +73,15 @@ std::vector<Filter> filters_of(const hdf5::Handle& properties) {
   std::vector<Filter> filters;
   const int count = H5Pget_nfilters(properties.get());
   for (int i = 0; i < count; ++i) {
-    unsigned flags = 0, config = 0, value = 0;
-    std::size_t values = 1;
+    unsigned flags = 0, config = 0;
+    std::size_t values = 0;
     std::array<char, 64> name{};
     const H5Z_filter_t id = H5Pget_filter2(properties.get(), static_cast<unsigned>(i), &flags,
-                                           &values, &value, name.size() - 1, name.data(), &config);
+                                           &values, nullptr, name.size() - 1, name.data(), &config);
     if (id < 0) throw hdf5::Error(hdf5::last_error());
     const std::string_view text(name.data());
     filters.push_back(
-        {id, flags, values == 1 ? value : 0,
+        {id, flags,
          text.empty() ? fmt::format("filter {}", id) : fmt::format("{} (filter {})", text, id)});
   }
   return filters;
@@ -113,35 +93,6 @@ std::optional<std::string> missing_filter(hid_t dataset, const std::vector<Filte
     if (H5Zfilter_avail(filter.id) > 0) continue;
     if ((filter.flags & H5Z_FLAG_OPTIONAL) != 0 && is_stored_whole(dataset)) continue;
     return filter.name;
-  }
-  return std::nullopt;
-}
-
-bool is_known(const Filter& filter) {
-  return filter.id == H5Z_FILTER_DEFLATE || filter.id == H5Z_FILTER_SHUFFLE ||
-         filter.id == H5Z_FILTER_FLETCHER32;
-}
-
-// Why chunks are not decoded though the library could: what comes out is for the chunk itself to
-// say, or without bound.
-std::optional<std::string> refused_filters(const std::vector<Filter>& filters) {
-  constexpr const char* kRemedy = "store it with gzip alone, e.g. h5repack -f GZIP=4 OLD NEW";
-  const auto times = std::count_if(filters.begin(), filters.end(), [](const Filter& filter) {
-    return filter.id == H5Z_FILTER_DEFLATE;
-  });
-  if (times > 1) {
-    return fmt::format("is compressed {} times; store it so once, e.g. h5repack -f GZIP=4 OLD NEW",
-                       times);
-  }
-  for (const Filter& filter : filters) {
-    if (filter.id == H5Z_FILTER_SHUFFLE && filter.value == 0) {
-      return "was shuffled by elements of no size; the file is damaged, copy or make it again";
-    }
-    if (is_known(filter)) continue;
-    if (filter.id < H5Z_FILTER_RESERVED) {  // one of HDF5's own
-      return fmt::format("is compressed with {}; {}", filter.name, kRemedy);
-    }
-    if (times > 0) return fmt::format("is compressed with gzip and {}; {}", filter.name, kRemedy);
   }
   return std::nullopt;
 }
@@ -171,24 +122,6 @@ std::optional<std::string> lacking_bytes(hid_t dataset, const hdf5::Handle& prop
       wanted - stored, wanted, fmt::join(dims, ", "));
 }
 
-// Error of how the chunks of a tensor are stored, with a remedy; nullopt if there is none. `bytes`
-// are those of its elements, `chunks` the number of chunks that hold them.
-std::optional<std::string> wrong_storage(hid_t dataset, hid_t space, double bytes, double chunks) {
-  hsize_t written = 0;  // releases of HDF5 differ in whether they take H5S_ALL here
-  hdf5::check(H5Dget_num_chunks(dataset, space, &written));
-  if (const auto missing = chunks - static_cast<double>(written); missing > 0.0) {
-    return fmt::format("lacks {:.0f} of {:.0f} chunks, which were never written; make it again",
-                       missing, chunks);
-  }
-  const auto stored = static_cast<double>(H5Dget_storage_size(dataset));
-  const double small = hdf5::extent(space).size() == 1 ? kSmallColumn : kSmallTensor;
-  if (bytes <= small || bytes <= kMaxCompressed * stored) return std::nullopt;
-  return fmt::format(
-      "is compressed from {:.3g} to {:.3g} MiB, as numbers of a model cannot be; if it is "
-      "meant, store it whole, e.g. h5repack -f NONE OLD NEW",
-      bytes / 0x1p20, stored / 0x1p20);
-}
-
 }  // namespace
 
 Sizes sizes_of(const std::vector<std::uint64_t>& dims) {
@@ -211,47 +144,28 @@ std::uint64_t chunk_bytes(hid_t dataset) {
 }
 
 std::optional<std::string> unreadable_storage(hid_t dataset) {
-  const hdf5::Handle type(H5Dget_type(dataset));
-  const H5T_class_t kind = H5Tget_class(type.get());
-  const std::size_t size = H5Tget_size(type.get());
-  if ((kind == H5T_INTEGER || kind == H5T_FLOAT) && size > kLargestNumber) {
-    return fmt::format("has numbers of {} bytes; the file is damaged, copy or make it again", size);
-  }
   const hdf5::Handle properties = properties_of(dataset);
   if (auto lacking = lacking_bytes(dataset, properties)) return lacking;
-  const auto filters = filters_of(properties);
-  if (const auto filter = missing_filter(dataset, filters)) {
+  if (const auto filter = missing_filter(dataset, filters_of(properties))) {
     return fmt::format(
         "is compressed with {}, which the HDF5 library of this machine does not have; store it "
         "with gzip, e.g. h5repack -f GZIP=4 OLD NEW where that filter is installed",
         *filter);
   }
-  if (auto refused = refused_filters(filters)) return refused;
   const auto chunk = chunk_of(dataset, properties);
   if (!chunk) return std::nullopt;
   const hdf5::Handle space(H5Dget_space(dataset));
   const Sizes dims = sizes_of(hdf5::extent(space.get()));
-  if (!may_have(space.get(), *chunk)) {
-    return fmt::format(
-        "has chunks [{}], larger than its shape [{}] can become; the file is damaged, copy or make "
-        "it again",
-        fmt::join(chunk->dims, ", "), fmt::join(dims, ", "));
-  }
-  auto tensor = static_cast<double>(H5Tget_size(type.get()));
   double chunks = 1.0;
   for (std::size_t i = 0; i < dims.size(); ++i) {
-    tensor *= static_cast<double>(dims[i]);
     chunks *= static_cast<double>(ceil_div(dims[i], chunk->dims[i]));
   }
-  const double all = chunks * static_cast<double>(chunk->bytes);
-  const bool is_large = chunk->bytes > kLargestCache || all > kMaxDecoded;
-  if (!is_large || all <= 4.0 * tensor) {
-    return wrong_storage(dataset, space.get(), tensor, chunks);
-  }
-  return fmt::format(
-      "has chunks [{}], {:.3g} MiB together, far larger than itself; store it in chunks of one "
-      "head, e.g. h5repack -l CHUNK=1x{}x{} OLD NEW",
-      fmt::join(chunk->dims, ", "), all / 0x1p20, std::min<std::uint64_t>(dims[1], 1024), dims[2]);
+  hsize_t written = 0;  // releases of HDF5 differ in whether they take H5S_ALL here
+  hdf5::check(H5Dget_num_chunks(dataset, space.get(), &written));
+  const double missing = chunks - static_cast<double>(written);
+  if (missing <= 0.0) return std::nullopt;
+  return fmt::format("lacks {:.0f} of {:.0f} chunks, which were never written; make it again",
+                     missing, chunks);
 }
 
 std::uint64_t chunk_rows(hid_t dataset) {

@@ -21,9 +21,8 @@ std::uint64_t chunk_bytes(hid_t dataset);
 // Rows that a chunk of a tensor spans; 0 for other layouts than chunks.
 std::uint64_t chunk_rows(hid_t dataset);
 
-// Why the elements of a dataset cannot be read, or only with memory or time out of all proportion
-// to what is stored, and what to do: a sentence without its subject; nullopt where they can. Has
-// the library walk through the index of chunks.
+// Why the elements of a dataset cannot be read, and what to do: a sentence without its subject;
+// nullopt where they can. Has the library walk through the index of chunks.
 std::optional<std::string> unreadable_storage(hid_t dataset);
 
 Sizes sizes_of(const std::vector<std::uint64_t>& dims);

@@ -266,15 +266,6 @@ Kind kind_of(hid_t parent, const std::string& name) {
   }
 }
 
-bool is_only_name(hid_t parent, const std::string& name) {
-  H5L_info_t link;
-  check(H5Lget_info(parent, name.c_str(), &link, H5P_DEFAULT));
-  if (link.type != H5L_TYPE_HARD) return false;
-  ObjectInfo object;
-  check(H5Oget_info_by_name2(parent, name.c_str(), &object, H5O_INFO_BASIC, H5P_DEFAULT));
-  return object.rc == 1;
-}
-
 Handle open_object(hid_t parent, const std::string& name) {
   const hid_t id = H5Oopen(parent, name.c_str(), object_access());
   check_within_file();

@@ -105,9 +105,6 @@ enum class Kind { kNone, kGroup, kDataset, kOther };
 // absent.
 Kind kind_of(hid_t parent, const std::string& name);
 bool has_link(hid_t parent, const std::string& name);
-// Whether `name` below `parent` is the one name of an object: no soft link, and of hard links the
-// only one.
-bool is_only_name(hid_t parent, const std::string& name);
 // These throw OutsideError for what leads to another file, by an external link or a soft link
 // through one; open_dataset also for a dataset whose elements are not its own.
 Handle open_object(hid_t parent, const std::string& name);

@@ -79,16 +79,6 @@ bool is_group(ErrorList& errors, hid_t parent, const std::string& place, const s
   }
 }
 
-bool is_own_group(ErrorList& errors, hid_t parent, const std::string& place,
-                  const std::string& name) {
-  if (!is_group(errors, parent, place, name)) return false;
-  if (hdf5::is_only_name(parent, name)) return true;
-  add(errors, place,
-      "is a link to a group that has another name, too; copy the group, e.g. h5copy, or leave the "
-      "link out");
-  return false;
-}
-
 hdf5::Handle dataset_of(ErrorList& errors, hid_t parent, const std::string& place,
                         const std::string& name) {
   try {

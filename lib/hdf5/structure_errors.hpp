@@ -28,11 +28,6 @@ std::optional<int> index_named(const std::string& name);
 // own.
 bool is_group(ErrorList& errors, hid_t parent, const std::string& place, const std::string& name);
 
-// As is_group, of one of many: an error, too, where the group has further names, for it would be
-// read under each of them, and a small file would take hours.
-bool is_own_group(ErrorList& errors, hid_t parent, const std::string& place,
-                  const std::string& name);
-
 // The dataset `name` below `parent`; none, and an error, where it or its elements are not of this
 // file.
 hdf5::Handle dataset_of(ErrorList& errors, hid_t parent, const std::string& place,

@@ -4,15 +4,12 @@
 #include <string_view>
 #include <utility>
 
-#include "json/nesting.hpp"
 #include "system/error.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr std::size_t kChunk = std::size_t{1} << 16;
-// Bytes of a line. A header has a sweep of at most 48 MiB (sweep/config.cpp), and its dumps.
-constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
 constexpr const char* kSpace = " \t\r";
 
@@ -20,25 +17,22 @@ Json object_or_discarded(std::string_view line) {
   Json discarded(Json::value_t::discarded);
   const std::size_t first = line.find_first_not_of(kSpace);
   if (first == std::string_view::npos || line[first] != '{' ||
-      line[line.find_last_not_of(kSpace)] != '}' || line.find('\0') != std::string_view::npos ||
-      nests_deeper(line, kDeepestRecord)) {
+      line[line.find_last_not_of(kSpace)] != '}' || line.find('\0') != std::string_view::npos) {
     return discarded;
   }
   return parse_or_discarded(line);
 }
 
-// Calls `line(text, offset)` for each whole line, without text for one that is longer than any that
-// a run writes; returns the bytes that whole lines take.
+// Calls `line(text, offset)` for each whole line; returns the bytes that whole lines take.
 std::int64_t for_each_line(const AppendLog& log,
                            const std::function<void(std::string_view, std::int64_t)>& line) {
   std::string buffer;
   std::int64_t consumed = 0;
-  std::int64_t dropped = 0;  // bytes at the beginning of such a line
   std::size_t searched = 0;
   for (;;) {
     const std::size_t before = buffer.size();
     buffer.resize(before + kChunk);
-    const std::size_t got = log.read_some(consumed + dropped + static_cast<std::int64_t>(before),
+    const std::size_t got = log.read_some(consumed + static_cast<std::int64_t>(before),
                                           std::span(buffer).subspan(before));
     buffer.resize(before + got);
     if (got == 0) return consumed;
@@ -46,27 +40,18 @@ std::int64_t for_each_line(const AppendLog& log,
     for (std::size_t end = buffer.find('\n', searched); end != std::string::npos;
          end = buffer.find('\n', start)) {
       const std::string_view text = std::string_view(buffer).substr(start, end - start);
-      line(dropped > 0 ? std::string_view() : text, consumed);
-      consumed += dropped + static_cast<std::int64_t>(text.size()) + 1;
-      dropped = 0;
+      line(text, consumed);
+      consumed += static_cast<std::int64_t>(text.size()) + 1;
       start = end + 1;
     }
     buffer.erase(0, start);
-    if (buffer.size() > kLongestLine) {
-      dropped += static_cast<std::int64_t>(buffer.size());
-      buffer.clear();
-    }
     searched = buffer.size();
   }
 }
 
-// `line`: without text where it is longer than any that a run writes.
-void check_header(const Json& header, std::string_view line, const std::string& path,
-                  const std::string& remedy) {
+void check_header(const Json& header, const std::string& path, const std::string& remedy) {
   if (!header.is_object() || header.value("kind", Json()) != kJournalKind) {
-    throw InputError(path + ": is not a kvbench journal" +
-                     (line.data() == nullptr ? ", or its header is longer than 64 MiB; " : "; ") +
-                     remedy);
+    throw InputError(path + ": is not a kvbench journal; " + remedy);
   }
   const Json version = header.value("schema_version", Json("unknown"));
   if (!version.is_string() ||
@@ -92,7 +77,7 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
   scan.whole_size = for_each_line(log, [&](std::string_view text, std::int64_t offset) {
     Json parsed = object_or_discarded(text);
     if (!scan.has_header) {
-      check_header(parsed, text, path, remedy);
+      check_header(parsed, path, remedy);
       scan.has_header = true;
       scan.header_size = static_cast<std::int64_t>(text.size()) + 1;
       if (const auto first = parsed.find("provenance");

@@ -13,7 +13,6 @@
 
 #include "json/file_kind.hpp"
 #include "json/input_file.hpp"
-#include "json/nesting.hpp"
 #include "results/results_file.hpp"
 #include "system/error.hpp"
 #include "system/file.hpp"
@@ -155,7 +154,6 @@ class Reader : public nlohmann::json_sax<Json> {
   }
 
   bool begin(Json&& container) {
-    if (open_.size() == kDeepestRecord) refuse("nests deeper than {} levels", kDeepestRecord);
     open_.push_back(is_left_out() ? nullptr : &put(std::move(container)));
     return true;
   }

@@ -154,7 +154,6 @@ Json verification_json(const VerifyRequest& request, const Verification& verific
           {"summary",
            {{"entries", summary.entries},
             {"equal", summary.equal},
-            {"by_earlier_rules", summary.by_earlier_rules},
             {"differences", std::move(of_summary)}}},
           {"layer_records_not_computed_again", summary.layer_records}};
 }

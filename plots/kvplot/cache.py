@@ -1,7 +1,6 @@
 """Cache files: which tokens a method kept at which decode row. data/FORMAT.md has the format."""
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +10,14 @@ import h5py
 import numpy
 from numpy.typing import NDArray
 
-from kvplot.hdf5 import Hdf5File, huge_chunk, is_bfloat16
+from kvplot.hdf5 import Hdf5File, is_bfloat16
 from kvplot.results import ResultsError
 
 Integers = NDArray[numpy.int64]
 Reals = NDArray[numpy.float64]
 
 FORMAT = "kvbench-cache"
-MAX_TOKENS = 2**22  # tokens of a sequence, and rows of a head: far above what a figure can show
 TO_THE_END = 2**31 - 1
-INTEGERS = ("token", "begin", "end", "head")
-WEIGHTS = ("weight", "weight_numerator", "weight_denominator")
 
 
 class Place(NamedTuple):
@@ -90,8 +86,13 @@ class Head:
         ).chosen(counts)
 
 
+def _text(group: h5py.Group, name: str) -> str | None:
+    value: Any = group.attrs.get(name)
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
 class Cache(Hdf5File):
-    """A cache file, read and checked whole when it is opened, except keys and values."""
+    """A cache file, read whole when it is opened, except keys and values."""
 
     KIND = "cache file"
 
@@ -104,65 +105,30 @@ class Cache(Hdf5File):
 
     def _found(self, file: h5py.File) -> tuple[str, dict[str, str], str | None, dict[Place, Head]]:
         """Method, settings, fingerprint of the dump, and heads."""
-        found = self._text(file, "/", "format")
+        found, version = _text(file, "format"), file.attrs.get("format_version")
         if found != FORMAT:
             raise ResultsError(
                 f"{self.path}: /: attribute format is {found!r}; expected {FORMAT!r}: a run with "
                 '"output": {"caches": true} writes cache files'
             )
-        version = self._integer(file, "/", "format_version", 1, TO_THE_END)
         if version != 1:
             self._refuse("/", f"attribute format_version is {version}; kvplot reads version 1")
-        method = self._text(file, "/", "method") or ""
-        if not method or "/" in method or not method.isprintable():
-            self._refuse("/", 'attribute method must be a name without "/" and control characters')
         heads = {place: self._head(group, place) for place, group in self._places(file)}
-        return method, self._settings(file), self._text(file, "/", "dump"), heads
+        method = _text(file, "method") or ""
+        return method, self._settings(file), _text(file, "dump"), heads
 
     def _refuse(self, place: object, why: str) -> None:
-        raise ResultsError(f"{self.path}: {place}: {why}")
-
-    def _attribute(self, group: h5py.Group, place: object, name: str) -> Any:
-        """An attribute that is there; None otherwise."""
-        if name not in group.attrs:
-            return None
-        try:
-            return group.attrs[name]
-        except (TypeError, ValueError, OSError) as error:  # types that h5py does not know
-            raise ResultsError(
-                f"{self.path}: {place}: attribute {name} cannot be read; the file is damaged"
-            ) from error
-
-    def _text(self, group: h5py.Group, place: object, name: str) -> str | None:
-        value = self._attribute(group, place, name)
-        if isinstance(value, bytes):
-            value = value.decode("utf-8", "replace")
-        if value is not None and not isinstance(value, str):
-            self._refuse(place, f"attribute {name} must be text")
-        return value
-
-    def _integer(
-        self, group: h5py.Group, place: object, name: str, least: int, most: int
-    ) -> int | None:
-        value = self._attribute(group, place, name)
-        if value is None:
-            return None
-        if not isinstance(value, int | numpy.integer) or not least <= int(value) <= most:
-            self._refuse(
-                place, f"attribute {name} is {value}; it must be an integer from {least} to {most}"
-            )
-        return int(value)
+        raise ResultsError(f"{self.path}: {place}: {why}; `kvbench inspect` checks the whole file")
 
     def _settings(self, file: h5py.File) -> dict[str, str]:
         """Parameters and seed as text, for labels; a file of another program may have none."""
         try:
-            params = json.loads(self._text(file, "/", "params") or "{}")
+            params = json.loads(_text(file, "params") or "{}")
         except ValueError:
             params = {}
         found = dict(params) if isinstance(params, dict) else {}
-        seed = self._integer(file, "/", "seed", 0, 2**63 - 1)
-        if seed is not None:
-            found["seed"] = seed
+        if "seed" in file.attrs:
+            found["seed"] = int(file.attrs["seed"])
         return {
             name: value if isinstance(value, str) else json.dumps(value)
             for name, value in found.items()
@@ -172,37 +138,20 @@ class Cache(Hdf5File):
         sequences = self._group(file, "sequences")
         for sequence in sorted(sequences):
             layers = self._group(file, f"sequences/{sequence}/layers")
-            for layer in self._indices(layers):
+            for layer in sorted(map(int, layers)):
                 heads = self._group(file, f"sequences/{sequence}/layers/{layer}/heads")
-                for head in self._indices(heads):
+                for head in sorted(map(int, heads)):
                     place = Place(sequence, layer, head)
                     yield place, self._group(file, str(place).lstrip("/"))
 
-    def _indices(self, group: h5py.Group) -> list[int]:
-        for name in group:
-            if not re.fullmatch(r"0|[1-9][0-9]{0,8}", name):
-                self._refuse(f"{group.name}/{name}", "is not named by a 0-based index in decimal")
-        return sorted(int(name) for name in group)
-
     def _head(self, group: h5py.Group, place: Place) -> Head:
-        prompt = self._integer(group, place, "prompt_tokens", 0, TO_THE_END)
-        if prompt is None:
-            self._refuse(place, "attribute prompt_tokens is missing")
-        assert prompt is not None
-        tokens = self._integer(group, place, "tokens", 1, TO_THE_END)
-        decode = self._text(group, place, "decode") or "append"
-        if decode not in ("append", "given"):
-            self._refuse(place, f"attribute decode is {decode!r}; it must be 'append' or 'given'")
-        future = self._integer(group, place, "reads_future", 0, 1) == 1
-        rows, decoded = self._rows(group, place, prompt)
-        if decoded is not None:
-            if tokens not in (None, prompt + decoded):
-                self._refuse(
-                    f"{place}/bookkeeping",
-                    f"has {decoded} numbers; there are {(tokens or 0) - prompt} decode rows",
-                )
-            tokens = prompt + decoded
-        self._check_rows(place, rows, prompt, future, decode == "append")
+        prompt = int(group.attrs["prompt_tokens"])
+        tokens = int(group.attrs["tokens"]) if "tokens" in group.attrs else None
+        appends = (_text(group, "decode") or "append") == "append"
+        rows = self._rows(group, prompt)
+        if "bookkeeping" in group:
+            tokens = prompt + len(group["bookkeeping"])
+        self._check_rows(place, rows, prompt, group.attrs.get("reads_future") == 1, appends)
         ends = rows.end[rows.end < TO_THE_END]
         if tokens is not None:
             ends = ends[ends != tokens]
@@ -211,102 +160,35 @@ class Cache(Hdf5File):
             self._refuse(
                 place, f"attribute tokens is {tokens}; its rows are of at least {least} tokens"
             )
-        if max(least, tokens or 0) > MAX_TOKENS:
-            self._refuse(
-                place, f"is of {max(least, tokens or 0)} tokens; kvplot draws at most {MAX_TOKENS}"
-            )
-        return Head(prompt, tokens, least, decode == "append", rows)
+        return Head(prompt, tokens, least, appends, rows)
 
-    def _rows(self, group: h5py.Group, place: Place, prompt: int) -> tuple[Rows, int | None]:
-        """Its rows, and how many decode rows it has numbers of."""
-        sizes = {}
-        data = {}
-        for name in (*INTEGERS, *WEIGHTS, "key", "value", "bookkeeping"):
-            found = self._member(group, name)
-            if found is None:
-                continue
-            where = f"{place}/{name}"
-            if not isinstance(found, h5py.Dataset):
-                self._refuse(where, "is not a dataset")
-            if found.shape is None or found.ndim != (2 if name in ("key", "value") else 1):
-                shape = "[rows, length of a vector]" if name in ("key", "value") else "[rows]"
-                self._refuse(where, f"has shape {found.shape}; it must be {shape}")
-            if chunk := huge_chunk(found):
-                self._refuse(where, f"has chunks of {chunk}, far larger than itself")
-            if found.shape[0] > MAX_TOKENS:
-                self._refuse(where, f"has {found.shape[0]} rows; kvplot draws at most {MAX_TOKENS}")
-            sizes[name], data[name] = found.shape[0], found
-        decoded = sizes.pop("bookkeeping", None)
-        if "token" not in data:
-            self._refuse(f"{place}/token", "dataset is missing; it has the position of each row")
-        for name, size in sizes.items():
-            if size != sizes["token"]:
-                self._refuse(
-                    f"{place}/{name}",
-                    f"has {size} rows and token has {sizes['token']}; all have one for each row",
-                )
-        count = sizes["token"]
-        integers = {
-            name: self._integers(data[name], f"{place}/{name}", -1 if name != "end" else 0)
-            for name in INTEGERS
-            if name in data
-        }
-        if "weight" in data and len(data.keys() & set(WEIGHTS)) > 1:
-            self._refuse(place, "has weight and another weight; give one or the other")
-        if ("weight_numerator" in data) != ("weight_denominator" in data):
-            self._refuse(place, "has one weight alone; give both weights")
-        weights = {
-            name: self._reals(data[name], f"{place}/{name}") for name in WEIGHTS if name in data
-        }
-        both = weights.get("weight", numpy.ones(count))
-        denominator = weights.get("weight_denominator", both)
-        if len(negative := numpy.flatnonzero(denominator < 0)):
-            row = negative[0]
-            self._refuse(
-                f"{place}/{'weight' if 'weight' in data else 'weight_denominator'}",
-                f"row {row} has weight {denominator[row]:g}; weights of the denominator must be at "
-                "least 0",
-            )
-        token = integers["token"]
-        if len(none := numpy.flatnonzero(token < 0)) and not {"key", "value"} <= data.keys():
-            self._refuse(
-                place,
-                f"row {none[0]}: has token -1 (none), which needs both key and value; add them",
-            )
-        return (
-            Rows(
-                token,
-                integers.get("begin", numpy.full(count, prompt)),
-                integers.get("end", numpy.full(count, TO_THE_END)),
-                weights.get("weight_numerator", both),
-                denominator,
-                integers.get("head", numpy.full(count, -1)),
-            ),
-            decoded,
+    def _rows(self, group: h5py.Group, prompt: int) -> Rows:
+        token = group["token"][()].astype(numpy.int64)
+        ones = numpy.ones(len(token))
+
+        def integers(name: str, default: int) -> Integers:
+            values = group[name][()] if name in group else numpy.full(len(token), default)
+            return numpy.asarray(values.astype(numpy.int64))
+
+        def weights(name: str) -> Reals:
+            both = self._reals(group["weight"]) if "weight" in group else ones
+            return self._reals(group[name]) if name in group else both
+
+        return Rows(
+            token,
+            integers("begin", prompt),
+            integers("end", TO_THE_END),
+            weights("weight_numerator"),
+            weights("weight_denominator"),
+            integers("head", -1),
         )
 
-    def _integers(self, data: h5py.Dataset, place: str, least: int) -> Integers:
-        if data.dtype.kind not in "iu":
-            self._refuse(place, "must be integers")
-        values = data[()]
-        bad = numpy.flatnonzero((values < least) | (values > TO_THE_END))
-        if len(bad):
-            self._refuse(
-                place, f"row {bad[0]} is {values[bad[0]]}; it must be from {least} to {TO_THE_END}"
-            )
-        return numpy.asarray(values.astype(numpy.int64))
-
-    def _reals(self, data: h5py.Dataset, place: str) -> Reals:
-        if data.dtype == numpy.uint16 and is_bfloat16(data):
+    @staticmethod
+    def _reals(data: h5py.Dataset) -> Reals:
+        if is_bfloat16(data):
             bits = data[()].astype(numpy.uint32) << 16
-            values = bits.view(numpy.float32).astype(numpy.float64)
-        elif data.dtype.kind in "iu" or (data.dtype.kind == "f" and data.dtype.itemsize <= 8):
-            values = data[()].astype(numpy.float64)
-        else:
-            self._refuse(place, f"has elements of type {data.dtype}; they must be numbers")
-        if len(bad := numpy.flatnonzero(~numpy.isfinite(values))):
-            self._refuse(place, f"row {bad[0]} is NaN or infinite; every number must be finite")
-        return numpy.asarray(values)
+            return numpy.asarray(bits.view(numpy.float32).astype(numpy.float64))
+        return numpy.asarray(data[()].astype(numpy.float64))
 
     def _check_rows(
         self, place: Place, rows: Rows, prompt: int, future: bool, appends: bool

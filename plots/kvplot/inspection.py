@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy
 import pandas
 
-from kvplot import checks
 from kvplot.documents import Entry, read_document
 from kvplot.faults import ResultsError
 
@@ -26,7 +25,7 @@ def attention_of(head: Entry) -> Entry:
 class Inspection:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.document = read_document(path, KIND, checks.INSPECTION)
+        self.document = read_document(path, KIND, ("model", "n_layers", "sequences"))
         if not self.heads:
             raise ResultsError(f"{path}: no layer")
 

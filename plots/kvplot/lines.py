@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
+from kvplot.faults import ResultsError
+
 Entry = dict[str, Any]
 Parse = Callable[[bytes], Any]
-# Takes a record where it is one of the list.
-Fits = Callable[[Any], bool]
 
 _INDENT = b"    "
 _LONG = 2**10  # bytes of a line that begins no list
-_LONGEST = 2**26  # bytes of a line; a stranger's file can be one without end
 
 
 class Records(Sequence[Entry]):
@@ -48,34 +47,15 @@ class Records(Sequence[Entry]):
     def _read(self, file: Any, offset: int) -> Entry:
         if file.tell() != offset:
             file.seek(offset)
-        entry: Entry = self._parse(_element(file.readline()))
+        try:
+            entry: Entry = self._parse(file.readline().rstrip(b"\n").removesuffix(b","))
+        except ValueError as error:
+            raise ResultsError(f"{self._path}: a record is not JSON: {error}") from error
         return entry
 
 
-def _element(line: bytes) -> bytes:
-    return line.rstrip(b"\n").removesuffix(b",")
-
-
-def _taken(content: bytearray) -> bytes:
-    """There is one copy, not two, while it is parsed."""
-    taken = bytes(content)
-    content.clear()
-    return taken
-
-
-def read(path: Path, parse: Parse, lists: dict[str, Fits]) -> Entry | None:
-    """The document, with `lists` as Records of what fits.
-
-    None where the file is not laid out as kvbench does, or something in it is wrong: who reads it
-    whole finds out what.
-    """
-    try:
-        return _read(path, parse, lists)
-    except (ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _read(path: Path, parse: Parse, lists: dict[str, Fits]) -> Entry | None:
+def read(path: Path, parse: Parse, lists: Sequence[str]) -> Entry | None:
+    """The document, with `lists` as Records; None where the file is not laid out as kvbench does."""
     records: dict[str, Records] = {}
     rest = bytearray()
     with path.open("rb") as file:
@@ -83,35 +63,22 @@ def _read(path: Path, parse: Parse, lists: dict[str, Fits]) -> Entry | None:
             return None
         rest += b"{\n"
         name = None  # name of the list whose elements are being read
-        goes_on = False  # a comma stood behind the last of them
-        while line := file.readline(_LONGEST):
-            if len(line) == _LONGEST:
-                return None
+        while line := file.readline():
             if name is not None and line.startswith(_INDENT):
                 records[name].add(file.tell() - len(line))
-                if len(records[name]) > 1 and not goes_on:
-                    return None
-                if not lists[name](parse(_element(line))):
-                    return None
-                goes_on = line.endswith(b",\n")
                 continue
-            if goes_on:
-                return None
             rest += line
             start = line.strip() if len(line) < _LONG else b""  # no further copy of it
             name = next((each for each in lists if start == b'"' + each.encode() + b'": ['), None)
             if name is not None:
-                if name in records:
-                    return None
                 records[name] = Records(path, parse)
-    document = parse(_taken(rest))
-    if not isinstance(document, dict):
+    try:
+        document = parse(bytes(rest))
+    except ValueError:
         return None
-    for name, found in records.items():
-        if document.get(name) != []:
-            return None
-        document[name] = found
-    return document
+    if not isinstance(document, dict) or any(document.get(name) != [] for name in records):
+        return None
+    return {**document, **records}
 
 
 __all__ = ["Records", "read"]

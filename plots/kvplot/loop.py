@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pandas
 
-from kvplot import checks
 from kvplot.documents import read_document
 from kvplot.faults import ResultsError, did_you_mean
 from kvplot.figure import left_out, span
 from kvplot.results import numbers_of, point_of
 
 KIND = "kvbench.closed_loop"
+MEMBERS = ("model", "decisions", "texts", "records")
 
 
 class Loop:
@@ -21,9 +21,9 @@ class Loop:
 
     def __init__(self, path: Path | str, *more: Path | str) -> None:
         self.path = Path(path)
-        self.document = dict(read_document(path, KIND, checks.CLOSED_LOOP))
+        self.document = dict(read_document(path, KIND, MEMBERS))
         for other in more:
-            found = read_document(other, KIND, checks.CLOSED_LOOP)
+            found = read_document(other, KIND, MEMBERS)
             for name in ("model", "decisions"):
                 if found[name] != self.document[name]:
                     raise ResultsError(

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy
 import pandas
 
-from kvplot import checks
-from kvplot.documents import Entry, read_records
+from kvplot.documents import CELLS, RESULTS, Entry, read_records
 from kvplot.faults import ResultsError, did_you_mean
 from kvplot.groups import numbered
 from kvplot.records import flattened
@@ -63,7 +62,7 @@ def load_layers(path: Path | str) -> pandas.DataFrame:
 
 def load_cells(path: Path | str) -> pandas.DataFrame:
     """The same of a baseline too, which has cells alone."""
-    return Results(path, checks.CELLS).frame
+    return Results(path, CELLS).frame
 
 
 def _as_expression(pattern: str) -> str:
@@ -76,13 +75,13 @@ class Results:
     def __init__(
         self,
         path: Path | str,
-        expected: checks.Check = checks.RESULTS,
+        members: Sequence[str] = RESULTS,
         columns: Sequence[str] | None = None,
         left_out: Callable[[str], bool] | None = None,
     ) -> None:
         """`columns`: as of load_results(); `left_out`: whether the frame lacks a column."""
         self.path = Path(path)
-        self.document = read_records(path, expected)
+        self.document = read_records(path, members)
         self._columns = columns
         self._left_out = left_out
 
@@ -131,7 +130,12 @@ class Results:
             def wanted(name: str) -> bool:
                 return not left_out(name)
 
-        return flattened(map(self._row, records), wanted, present)
+        try:
+            return flattened(map(self._row, records), wanted, present)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ResultsError(
+                f"{self.path}: a record is not as `kvbench run` writes it: {error!r}; rerun the sweep"
+            ) from error
 
     def forget_frames(self) -> None:
         """Gives back the memory of `frame`, `ok` and `layers`, which are made again if needed."""

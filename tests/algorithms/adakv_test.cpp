@@ -173,18 +173,6 @@ TEST_CASE("adakv keeps what the released rule written out keeps") {
   }
 }
 
-TEST_CASE("adakv's rule turns red on another floor, budget, window or head left out") {
-  const LayerOfStreams layer(specs().front(), 3);
-  const Sets ours = layer.kept("adakv", 70, ada(24, 8, 0.2));
-  CHECK(ours == naive_released(layer, 70, 24, 8, 0.2));
-  CHECK(ours != naive_released(layer, 70, 24, 8, 0.5));
-  CHECK(ours != naive_released(layer, 70, 23, 8, 0.2));
-  CHECK(ours != naive_released(layer, 70, 24, 7, 0.2));
-  const LayerOfStreams fewer(specs().front(), 1);
-  CHECK(ours[0] != naive_released(fewer, 70, 24, 8, 0.2)[0]);
-  CHECK(ours != naive_kvpress(layer, 70, 24, 8, 0.2));
-}
-
 TEST_CASE("adakv with floor 1, or with one KV head and no floor, is snapkv") {
   for (const StreamSpec& spec : specs()) {
     const LayerOfStreams layer(spec, 4);

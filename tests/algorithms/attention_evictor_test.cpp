@@ -298,20 +298,6 @@ TEST_CASE("roco keeps what the oracle that stores every share keeps") {
   }
 }
 
-TEST_CASE("the oracle of roco turns red on another window, number spared, group or budget") {
-  const auto owned = make_stream(specs().front());
-  const KeptSets expected = naive_roco(owned->stream, 30, {});
-  const auto differs = [&](const Roco& rule) {
-    return kept_by("roco", owned->stream, 30, rule.given()) != expected;
-  };
-  CHECK(!differs({}));
-  CHECK(differs({.recent_fraction = 0.5}));
-  CHECK(differs({.spared_fraction = 0.5}));
-  CHECK(differs({.spared_fraction = 0.0}));
-  CHECK(differs({.group = "max"}));
-  CHECK(differs({.budget = 13}));
-}
-
 TEST_CASE("roco stores two numbers of each token, caote none; both are exact with a whole budget") {
   const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 3, .heads_per_kv = 2});
   const auto replayed = [&](const char* id, Index budget) {

@@ -443,23 +443,6 @@ TEST_CASE("more tokens than references need a ridge") {
   CHECK(fitted(owned->stream, 20, ridged).rows.size() == 9);
 }
 
-TEST_CASE("bits do not depend on threads") {
-  const auto owned = make_stream({.tokens = 400, .d = 8, .dv = 5, .heads_per_kv = 3});
-  for (const char* select : {"rms", "omp"}) {
-    const NaiveMatching rule{.budget = 60, .select = select, .low = -20, .high = 7};
-    const auto computed = [&](int threads) {
-      const Threads some(threads);
-      const Fitted out = fitted(owned->stream, 390, rule);
-      std::vector<std::vector<double>> numbers = out.values;
-      for (const SketchRow& row : out.rows) numbers.push_back({row.w_num});
-      return numbers;
-    };
-    const auto alone = computed(1);
-    CHECK(computed(2) == alone);
-    CHECK(computed(4) == alone);
-  }
-}
-
 TEST_CASE("what the prompt's queries do not allow is skipped, what contradicts itself is refused") {
   StreamShape shape = make_stream({.tokens = 60, .d = 4, .dv = 2})->stream.shape;
   const auto skip = [&](const NaiveMatching& rule) {

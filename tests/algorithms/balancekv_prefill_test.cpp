@@ -291,18 +291,5 @@ TEST_CASE("the first sign of a block draws nothing: blocks of one keep the later
   CHECK(result.counters.clamped == 0);
 }
 
-TEST_CASE("defaults are the paper's: block 256, gamma 4, temperature 0.1, offset 0.025, centred") {
-  const auto owned = make_stream({.tokens = 700, .d = 6, .dv = 3});
-  const Run result = run(owned->stream, 690, 256, 0, {{"T", count_of(1)}}, 3);
-  NaivePrefill rule;
-  rule.seed = 3;
-  const NaivePrefillResult expected = naive_prefill(owned->stream, 256, 690, rule);
-  REQUIRE(result.kept.size() == expected.tokens.size());
-  for (std::size_t i = 0; i < expected.tokens.size(); ++i) {
-    CHECK(result.kept[i] ==
-          Kept{expected.tokens[i], static_cast<double>(expected.weights[i]), 2.0});
-  }
-}
-
 }  // namespace balancekv_prefill_test
 }  // namespace kvbench::test

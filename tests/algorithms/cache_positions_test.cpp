@@ -89,31 +89,6 @@ TEST_CASE("turned logits equal a dense oracle in both layouts, whole or partial 
   }
 }
 
-TEST_CASE("the dense oracle turns red on the other layout, another frequency, slot or no turn") {
-  const std::vector<Index> kept = {3, 9, 27, 50};
-  const RopeStream rope = make_rope_stream({.tokens = 60, .d = 8, .dv = 3}, 8, false);
-  const Stream& stream = rope.turned->stream;
-  const std::vector<double> right = library_logits(stream, 0, 50, kept);
-  CHECK(off(right, naive_cache_logits(stream, 0, 50, kept)) < 1e-13);
-  const auto with_rope = [&](const std::function<void(Rope&)>& bug) {
-    Stream other = stream;
-    auto changed = std::make_shared<Rope>(*stream.shape.rope);
-    bug(*changed);
-    other.shape.rope = changed;
-    return off(right, naive_cache_logits(other, 0, 50, kept));
-  };
-  CHECK(with_rope([](Rope& r) { r.interleaved = true; }) > 0.1);
-  CHECK(with_rope([](Rope& r) { r.inv_freq[1] *= 1.1; }) > 0.01);
-  CHECK(with_rope([](Rope& r) { r.inv_freq.pop_back(); }) > 1e-6);
-  CHECK(with_rope([](Rope& r) { r.inv_freq = {0, 0, 0, 0}; }) > 0.1);
-  std::vector<Real> moved = naive_cache_logits(stream, 0, 50, {1, 3, 9, 27, 50});
-  moved.erase(moved.begin());
-  CHECK(off(right, moved) < 1e-13);  // a token before them moves no distance to the query
-  moved = naive_cache_logits(stream, 0, 50, {3, 9, 27, 30, 40, 50});
-  moved.erase(moved.begin() + 3, moved.begin() + 5);
-  CHECK(off(right, moved) > 0.1);  // two between them do
-}
-
 TEST_CASE("turning stored keys equals placing position-free keys in the slots") {
   for (const Layout& layout : kLayouts) {
     CAPTURE(layout.rotated);

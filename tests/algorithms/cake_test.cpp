@@ -154,19 +154,6 @@ TEST_CASE("cake keeps what its definitions keep, for every temperature, gamma an
   }
 }
 
-TEST_CASE("cake's definitions turn red on another gamma, temperature, layer or window") {
-  const LayerOfStreams model(kSpec, 2, 3);
-  const Rule rule;
-  const Sets ours = model.kept("cake", kPrompt, given(rule));
-  CHECK(ours == naive(model, rule).kept);
-  CHECK(ours != naive(model, {.gamma = 0}).kept);
-  CHECK(ours != naive(model, {.tau1 = 2}).kept);
-  CHECK(ours != naive(model, {.tau2 = 0.5}).kept);
-  CHECK(ours != naive(model, {.allocate = false}).kept);
-  const LayerOfStreams fewer(kSpec, 2, 1);
-  CHECK(ours.front() != naive(fewer, rule).kept.front());
-}
-
 TEST_CASE("budgets add up to L (budget - window); one that exceeds its layer's tokens is spread") {
   const LayerOfStreams model(kSpec, 1, 3);
   for (const Rule& rule : {Rule{}, Rule{.tau2 = 0.2}, Rule{.budget = 40, .tau2 = 0.1}}) {

@@ -201,32 +201,6 @@ TEST_CASE("cam holds and merges what the naive list does, on every kind of strea
   }
 }
 
-TEST_CASE("the naive list turns red on another merge, draw, group, budget or seed") {
-  const auto owned =
-      make_stream({.tokens = 80, .d = 5, .dv = 2, .heads_per_kv = 3, .query_size = 2});
-  const Rule rule;
-  const auto differs = [&](const Rule& other) {
-    return difference(owned->stream, 40, rule, other) > 1e-3;
-  };
-  CHECK(!differs(rule));
-  CHECK(differs({.merge = 5}));
-  CHECK(differs({.draw = "bernoulli"}));
-  CHECK(differs({.draw = "none"}));
-  CHECK(differs({.group = "max"}));
-  CHECK(differs({.budget = 11}));
-  CHECK(!differs({.group = "sum"}));  // a ratio of scores: the mean's
-  for (const char* group : {"max", "sum"}) {
-    const Rule other{.group = group};
-    CHECK(difference(owned->stream, 40, other, other) < 1e-12);
-  }
-  const Rule drawn{.draw = "bernoulli"};
-  CHECK(difference(owned->stream, 40, drawn, drawn, 3) < 1e-12);
-  const auto naive = naive_cam(owned->stream, drawn, part_of(owned->stream, "bernoulli", 4));
-  const auto other = naive_cam(owned->stream, drawn, part_of(owned->stream, "bernoulli", 3));
-  CHECK(naive.back().back().value == other.back().back().value);
-  CHECK(naive.back()[3].value != other.back()[3].value);
-}
-
 TEST_CASE("cam with draw none is streaming_llm of one more token") {
   for (const Index window : {0, 30}) {
     const auto owned = make_stream({.tokens = 90, .d = 4, .dv = 2, .window = window});
@@ -272,13 +246,6 @@ TEST_CASE("cam needs every query to merge, and room beside the sinks") {
   shape.first_query = 1;
   CHECK(!skip_of("cam", shape, 40, Rule{}.given()).empty());
   CHECK(skip_of("cam", shape, 40, Rule{.draw = "none"}.given()).empty());
-}
-
-TEST_CASE("defaults of cam are sinks 4, merge 16, draw bernoulli, group mean") {
-  const auto owned = make_stream({.tokens = 80, .d = 4, .dv = 2, .heads_per_kv = 2});
-  const auto defaults = sketches_of("cam", owned->stream, 40, {{"budget", count_of(30)}}, 5);
-  const auto same = sketches_of("cam", owned->stream, 40, Rule{30, 4, 16, "bernoulli"}.given(), 5);
-  for (std::size_t r = 0; r < same.size(); ++r) CHECK(same_sketch(defaults[r], same[r]));
 }
 
 }  // namespace cam_test

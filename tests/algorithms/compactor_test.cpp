@@ -251,24 +251,6 @@ TEST_CASE("every score keeps what the dense oracle keeps, for all KV heads of a 
   }
 }
 
-TEST_CASE("the oracle turns red on another chunk, blend, sketch or seed") {
-  const std::vector<RopeStream> layer =
-      layer_of({.tokens = 90, .d = 6, .dv = 3, .heads_per_kv = 2, .query_size = 2}, 2);
-  const Setting s{.budget = 30, .sketch = 4, .blend = 0.7};
-  const auto ours = kept_of(layer, 80, s, 5);
-  CHECK(ours == naive_kept(layer, 80, s, 5));
-  Setting other = s;
-  other.chunk = 8;
-  CHECK(ours != naive_kept(layer, 80, other, 5));
-  other = s;
-  other.blend = 1.5;
-  CHECK(ours != naive_kept(layer, 80, other, 5));
-  other = s;
-  other.sketch = 5;
-  CHECK(ours != naive_kept(layer, 80, other, 5));
-  CHECK(ours != naive_kept(layer, 80, s, 6));
-}
-
 TEST_CASE("without a sketch the seed does not matter, and neither do rotations before RoPE") {
   const std::vector<RopeStream> layer = layer_of({.tokens = 50, .d = 6, .dv = 3}, 2);
   const Setting leverage{.score = "leverage"};

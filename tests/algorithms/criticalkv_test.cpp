@@ -186,18 +186,6 @@ TEST_CASE("criticalkv keeps what the two stages written out keep") {
   }
 }
 
-TEST_CASE("the two stages turn red on another share, epsilon, norm, first stage or heads") {
-  const LayerOfStreams layer(specs().front(), 3);
-  const Rule rule;
-  const Sets ours = layer.kept("criticalkv", 70, given(rule));
-  CHECK(ours == naive(layer, 70, rule));
-  CHECK(ours != naive(layer, 70, {.share = 0.9}));
-  CHECK(ours != naive(layer, 70, {.epsilon = 1.0}));
-  CHECK(ours != naive(layer, 70, {.l2 = true}));
-  CHECK(ours != naive(layer, 70, {.middle = true}));
-  CHECK(ours != naive(layer, 70, {.adaptive = true}));
-}
-
 TEST_CASE(
     "with share 1, or values of one size, criticalkv is snapkv, and no factor of nu matters") {
   for (const StreamSpec& spec : specs()) {

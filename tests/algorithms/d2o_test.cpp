@@ -250,20 +250,6 @@ TEST_CASE("d2o holds and merges what the naive list of rows does, on every kind 
   }
 }
 
-TEST_CASE("the naive list of rows turns red on another window, smoothing, group, sinks or budget") {
-  const auto owned =
-      make_stream({.tokens = 80, .d = 5, .dv = 2, .heads_per_kv = 3, .seed = 2, .query_size = 5});
-  const auto differs = [&](const Rule& other) {
-    return difference(owned->stream, 40, {}, other) > 1e-3;
-  };
-  CHECK(!differs({}));
-  CHECK(differs({.recent_fraction = 0.5}));
-  CHECK(differs({.smoothing = 0.1}));
-  CHECK(differs({.group = "max"}));
-  CHECK(differs({.sinks = 4}));
-  CHECK(differs({.budget = 13}));
-}
-
 TEST_CASE("d2o holds h2o's tokens at the first decode row, if it has no sinks") {
   const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 2});
   const Rule rule{.sinks = 0};

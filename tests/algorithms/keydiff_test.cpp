@@ -126,20 +126,6 @@ TEST_CASE("keydiff keeps what its definition keeps, at once and in blocks") {
   CHECK(ran > 1500);
 }
 
-TEST_CASE("the oracle of keydiff turns red on another budget, block, number of sinks or recent") {
-  const auto owned = make_stream({.tokens = 60, .d = 5, .dv = 5});
-  const KeptSets ours = kept_by("keydiff", owned->stream, 50, keydiff(20, 8, 3, 5));
-  const auto differs = [&](const NaiveCut& cut, Index block) {
-    return ours != naive_keydiff(owned->stream, 50, cut, block);
-  };
-  CHECK(!differs({20, 3, 5}, 8));
-  CHECK(differs({19, 3, 5}, 8));
-  CHECK(differs({20, 1, 5}, 8));
-  CHECK(differs({20, 3, 2}, 8));
-  CHECK(differs({20, 3, 5}, 7));
-  CHECK(differs({20, 3, 5}, 0));
-}
-
 TEST_CASE("a block that takes the rest of the prompt gives what one step gives") {
   const auto owned = make_stream({.tokens = 60, .d = 5, .dv = 5});
   for (const Index budget : {5, 20, 39}) {

@@ -135,44 +135,6 @@ TEST_CASE("keyformer agrees with the token-by-token rule for every noise, draw a
   }
 }
 
-TEST_CASE("the token-by-token rule turns red on each of its constants") {
-  const auto owned =
-      make_stream({.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 2, .query_size = 3});
-  NaiveKeyformer right;
-  right.budget = 12;
-  right.recent_fraction = 0.3;
-  right.tau_end = 4;
-  right.gen_len = 40;
-  right.damping = 0.9L;
-  right.damping_old = true;
-  right.zeta = draws(owned->stream, "gumbel", false, 7);
-  const KeptSets kept = kept_by("keyformer", owned->stream, 20,
-                                {{"budget", count_of(12)},
-                                 {"recent_fraction", number(0.3)},
-                                 {"tau_end", number(4.0)},
-                                 {"damping", number(0.9)},
-                                 {"damping_form", word_of("old")}},
-                                7);
-  CHECK(naive_keyformer(owned->stream, 20, right) == kept);
-  const auto differs = [&](const std::function<void(NaiveKeyformer&)>& bug) {
-    NaiveKeyformer rule = right;
-    bug(rule);
-    return naive_keyformer(owned->stream, 20, rule) != kept;
-  };
-  CHECK(differs([](NaiveKeyformer& rule) { rule.tau_end = 2; }));
-  CHECK(differs([](NaiveKeyformer& rule) { rule.gen_len = 20; }));
-  CHECK(differs([](NaiveKeyformer& rule) { rule.damping_old = false; }));
-  CHECK(differs([](NaiveKeyformer& rule) { rule.zeta = nullptr; }));
-  CHECK(differs([&](NaiveKeyformer& rule) {
-    rule.zeta = [zeta = right.zeta](int g, Index row, Index token) { return -zeta(g, row, token); };
-  }));
-  CHECK(differs([&](NaiveKeyformer& rule) {
-    rule.zeta = [zeta = right.zeta](int, Index row, Index token) { return zeta(0, row, token); };
-  }));
-  CHECK(differs([](NaiveKeyformer& rule) { rule.recent_fraction = 0.5; }));
-  CHECK(differs([](NaiveKeyformer& rule) { rule.group = "max"; }));
-}
-
 TEST_CASE("without noise and at temperature 1, keyformer is h2o of the same recent fraction") {
   for (const Index window : {0, 11}) {
     const auto owned =
@@ -188,27 +150,6 @@ TEST_CASE("without noise and at temperature 1, keyformer is h2o of the same rece
       }
     }
   }
-}
-
-TEST_CASE("keyformer as h2o turns red on a temperature, on noise and on another recent fraction") {
-  const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 2, .query_size = 4});
-  const auto sets = [&](const std::string& id, const Given& given) {
-    std::vector<KeptSets> out;
-    for (const Index budget : {3, 6, 10, 15}) {
-      out.push_back(kept_by(id, owned->stream, 20, given + Given{{"budget", count_of(budget)}}));
-    }
-    return out;
-  };
-  const std::vector<KeptSets> h2o = sets("h2o", {{"recent_fraction", number(0.3)}});
-  const auto keyformer = [&](double fraction, double tau_end, const char* noise) {
-    return sets("keyformer", {{"recent_fraction", number(fraction)},
-                              {"tau_end", number(tau_end)},
-                              {"noise", word_of(noise)}});
-  };
-  CHECK(keyformer(0.3, 1.0, "none") == h2o);
-  CHECK(keyformer(0.3, 3.0, "none") != h2o);
-  CHECK(keyformer(0.3, 1.0, "gumbel") != h2o);
-  CHECK(keyformer(0.5, 1.0, "none") != h2o);
 }
 
 TEST_CASE("constant noise has no effect") {

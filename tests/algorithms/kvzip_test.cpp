@@ -174,24 +174,6 @@ TEST_CASE("kvzip keeps what its definition keeps, over heads, layers and the mod
   }
 }
 
-TEST_CASE("kvzip's definition turns red on every other reading of it") {
-  const LayerOfStreams model(kSpec, 2, 3);
-  for (const std::string scope : {"head", "model"}) {
-    const Sets ours = kept(model, scope, 12);
-    CHECK(ours == naive_kept(model, scope, 12));
-    CHECK(ours != naive_kept(model, scope, 12, {.whole_prompt = true}));
-    CHECK(ours != naive_kept(model, scope, 12, {.own_keys = false}));
-    CHECK(ours != naive_kept(model, scope, 12, {.before = false}));
-    CHECK(ours != naive_kept(model, scope, 12, {.largest = false}));
-  }
-  const Sets all = kept(model, "model", 12);
-  CHECK(all != kept(model, "layer", 12));
-  CHECK(all != kept(model, "head", 12));
-  std::size_t sum = 0;
-  for (const auto& set : all) sum += set.size();
-  CHECK(sum == 6 * 12);
-}
-
 TEST_CASE("queries of the text change nothing, and later tokens neither") {
   const LayerOfStreams model(kSpec, 2, 2);
   const Sets before = kept(model, "model", 12);

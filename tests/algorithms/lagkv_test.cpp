@@ -231,23 +231,6 @@ TEST_CASE("lagkv keeps what its definition keeps, on every stream, prompt, lag a
   CHECK(ran > 1000);
 }
 
-TEST_CASE("the oracles of lagkv turn red on another budget, lag, sinks, ratio or weight") {
-  const auto owned = make_stream({.tokens = 80, .d = 5, .dv = 5});
-  const Stream& stream = owned->stream;
-  const KeptSets once = kept_by("lagkv", stream, 60, kvpress(30, 6, 3));
-  CHECK(once == naive_kvpress(stream, 60, 30, 6, 3, false));
-  CHECK(once != naive_kvpress(stream, 60, 29, 6, 3, false));
-  CHECK(once != naive_kvpress(stream, 60, 30, 7, 3, false));
-  CHECK(once != naive_kvpress(stream, 60, 30, 6, 4, false));
-  CHECK(once != naive_kvpress(stream, 60, 30, 6, 3, true));
-  const KeptSets streamed = kept_by("lagkv", stream, 60, released(0.5, 6, 3));
-  CHECK(streamed == naive_released(stream, 60, 0.5, 6, 3, 1));
-  CHECK(streamed != naive_released(stream, 60, 0.4, 6, 3, 1));
-  CHECK(streamed != naive_released(stream, 60, 0.5, 5, 3, 1));
-  CHECK(streamed != naive_released(stream, 60, 0.5, 6, 4, 1));
-  CHECK(streamed != naive_released(stream, 60, 0.5, 6, 3, 0));
-}
-
 TEST_CASE("a map x -> a x + b of each channel with a > 0, or other queries, change no set") {
   const StreamSpec spec{.tokens = 80, .d = 6, .dv = 4};
   const auto owned = make_stream(spec);

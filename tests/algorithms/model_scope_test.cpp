@@ -116,23 +116,6 @@ TEST_CASE("the shared score keeps what a dense sum over all layers and heads kee
   CHECK(trace.evicted == naive.evicted);
 }
 
-TEST_CASE("the dense sum turns red on a missing layer or head, and on a temperature that stays") {
-  const auto streams = layers(3);
-  Scoring scoring;
-  scoring.tau_step = 1.0 / 16.0;
-  const ModelTrace trace = trace_of(streams, scoring);
-  const auto differs = [&](const ModelTrace& naive) {
-    return trace.prompt_kept != naive.prompt_kept || trace.evicted != naive.evicted;
-  };
-  CHECK(!differs(naive_trace(streams, 1.0, 1.0 / 16.0)));
-  CHECK(differs(naive_trace(layers(2), 1.0, 1.0 / 16.0)));
-  CHECK(differs(naive_trace(streams, 1.0, 0.0)));
-  CHECK(differs(naive_trace(streams, 2.0, 1.0 / 16.0)));
-  auto one_head = layers(3);
-  for (auto& owned : one_head) owned->stream.shape.heads_per_kv = 1;
-  CHECK(differs(naive_trace(one_head, 1.0, 1.0 / 16.0)));
-}
-
 TEST_CASE("the trace does not depend on how many rows' logits are held, however few") {
   const auto streams = layers(3);
   Scoring scoring;

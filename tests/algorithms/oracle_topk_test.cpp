@@ -63,14 +63,5 @@ TEST_CASE("agrees with sorting the exact probabilities, ties to the lower token"
   }
 }
 
-TEST_CASE("the oracle of the top tokens turns red on another budget and on another group rule") {
-  const auto owned =
-      make_stream({.tokens = 50, .d = 6, .dv = 2, .heads_per_kv = 3, .query_size = 4});
-  const KeptSets mean = kept(owned->stream, 25, 5, "mean");
-  CHECK(mean == naive_oracle_topk(owned->stream, 25, 5, "mean"));
-  CHECK(mean != naive_oracle_topk(owned->stream, 25, 6, "mean"));
-  CHECK(mean != naive_oracle_topk(owned->stream, 25, 5, "max"));
-}
-
 }  // namespace oracle_topk_test
 }  // namespace kvbench::test

@@ -78,21 +78,6 @@ TEST_CASE("pyramidkv, worked: two layers over ten tokens") {
 }
 
 TEST_CASE(
-    "pyramidkv's worked budgets turn red on another layer, number of layers, beta or window") {
-  const auto owned = make_stream({.tokens = 8193, .d = 1, .dv = 1});
-  const auto size = [&](int layers, int layer, const Given& given) {
-    return kept(*owned, 8192, layers, layer, given).size();
-  };
-  const std::size_t worked = 17 + 8;
-  CHECK(size(32, 31, pyramid(128, 8, 20)) == worked);
-  CHECK(size(32, 30, pyramid(128, 8, 20)) != worked);
-  CHECK(size(31, 30, pyramid(128, 8, 20)) != worked);
-  CHECK(size(32, 31, pyramid(128, 8, 19)) == worked);  // 120 // 19 = 6 as well
-  CHECK(size(32, 31, pyramid(128, 8, 17)) != worked);
-  CHECK(size(32, 31, pyramid(128, 7, 20)) != worked);
-}
-
-TEST_CASE(
     "pyramidkv selects as the formula says, and those tokens that snapkv's scores rank first") {
   for (const Index window : {0, 60}) {
     const auto owned =

@@ -159,16 +159,6 @@ TEST_CASE("qfilters keeps what its definition keeps, once and streaming") {
   CHECK(ran > 400);
 }
 
-TEST_CASE("the oracle of qfilters turns red on queries of another prompt, budget or recent") {
-  const auto owned = make_stream({.tokens = 60, .d = 5, .dv = 5, .heads_per_kv = 2});
-  const Stream& stream = owned->stream;
-  const KeptSets ours = kept_by("qfilters", stream, 40, qfilters(20, 3, 5));
-  CHECK(ours == naive_once(stream, 40, {20, 3, 5}, naive_projections(stream, 40)));
-  CHECK(ours != naive_once(stream, 40, {20, 3, 5}, naive_projections(stream, 20)));
-  CHECK(ours != naive_once(stream, 40, {19, 3, 5}, naive_projections(stream, 40)));
-  CHECK(ours != naive_once(stream, 40, {20, 3, 2}, naive_projections(stream, 40)));
-}
-
 TEST_CASE("multiples of all queries, later queries and values change no set of qfilters") {
   const StreamSpec spec{.tokens = 60, .d = 6, .dv = 3, .heads_per_kv = 2};
   const auto owned = make_stream(spec);

@@ -166,25 +166,6 @@ TEST_CASE("rows of a window are weighed and compared block by block as all at on
                                20));
 }
 
-TEST_CASE("the dense oracle turns red on another window, kernel, pool or group rule") {
-  const auto owned =
-      make_stream({.tokens = 90, .d = 5, .dv = 2, .heads_per_kv = 3, .query_size = 3});
-  const auto differs = [&](const NaiveObservation& rule) {
-    const std::vector<Real> pooled =
-        naive_pooled(naive_observation_scores(owned->stream, 80, rule), rule);
-    // The window that is kept stays 8, so that scores alone differ.
-    std::vector<Real> ranked(pooled);
-    ranked.resize(72, 0);
-    return naive_observation_kept(owned->stream, 80, 8, ranked, 12) !=
-           kept(owned->stream, 80, snap(20, 8, 7));
-  };
-  CHECK(!differs({8, 7, false, "mean"}));
-  CHECK(differs({9, 7, false, "mean"}));
-  CHECK(differs({8, 5, false, "mean"}));
-  CHECK(differs({8, 7, true, "mean"}));
-  CHECK(differs({8, 7, false, "max"}));
-}
-
 TEST_CASE("decode tokens are all kept beside what the prompt left") {
   const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2});
   const KeptSets sets = kept_by("snapkv", owned->stream, 50, snap(12, 4, 7));
@@ -234,13 +215,6 @@ TEST_CASE("an even kernel has no centre and is a fault") {
   const AlgorithmDescription& snapkv = algorithm_named("snapkv");
   CHECK(snapkv.validate(params_for(snapkv, snap(20, 8, 6)))->first == "kernel");
   CHECK(!snapkv.validate(params_for(snapkv, snap(20, 8, 5))));
-}
-
-TEST_CASE("defaults of snapkv are window 32, kernel 7, pool max, group mean") {
-  const auto owned = make_stream({.tokens = 120, .d = 4, .dv = 2, .heads_per_kv = 2});
-  Given given = snap(50, 32, 7);
-  given.emplace_back("group", word_of("mean"));
-  CHECK(kept(owned->stream, 110, {{"budget", count_of(50)}}) == kept(owned->stream, 110, given));
 }
 
 }  // namespace snapkv_test

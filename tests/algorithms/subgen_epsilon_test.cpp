@@ -133,25 +133,5 @@ TEST_CASE("a bound that is met by less than the tokens themselves is told as sub
   CHECK(resolved(shorter->stream, 1799, 0.0, 1.0) == Wanted{1, 1800, false, true, false});
 }
 
-TEST_CASE("the theorem's sizes turn red on another r, rho or power of epsilon") {
-  const auto owned = make_stream({.tokens = 60,
-                                  .d = 4,
-                                  .dv = 3,
-                                  .heads_per_kv = 2,
-                                  .kind = StreamKind::kClustered,
-                                  .query_size = 0.5});
-  // Head 0's queries are the smaller ones, and the prompt's the larger.
-  for (double& q : owned->queries[1]) q *= 2.0;
-  for (Index i = 0; i < 160; ++i) owned->queries[1][i] *= 2.0;
-  const Wanted found = resolved(owned->stream, 40, 0.3, 0.8);
-  CHECK(found == wanted(owned->stream, 40, 0.3, 0.8));
-  for (const Mistake mistake :
-       {Mistake::kOneHead, Mistake::kPromptRows, Mistake::kEpsilonNotSquared, Mistake::kRhoOfDelta,
-        Mistake::kNoScale}) {
-    CAPTURE(static_cast<int>(mistake));
-    CHECK(found != wanted(owned->stream, 40, 0.3, 0.8, mistake));
-  }
-}
-
 }  // namespace subgen_epsilon_test
 }  // namespace kvbench::test

@@ -77,16 +77,6 @@ TEST_CASE("tova keeps what the rule token by token keeps") {
   }
 }
 
-TEST_CASE("the rule turns red on another budget and on one head less") {
-  const auto owned = make_stream(specs().front());
-  const KeptSets ours = kept(owned->stream, 30, tova(12));
-  CHECK(ours == naive_tova({&owned->stream}, 30, 12));
-  CHECK(ours != naive_tova({&owned->stream}, 30, 11));
-  const auto fewer = make_stream(specs().front());
-  fewer->stream.shape.heads_per_kv = 2;
-  CHECK(ours != naive_tova({&fewer->stream}, 30, 12));
-}
-
 TEST_CASE("a constant added to a row's logits and other values change no set") {
   const auto owned = make_stream({.tokens = 60, .d = 6, .dv = 3, .heads_per_kv = 2});
   const KeptSets before = kept(owned->stream, 40, tova(9));

@@ -50,11 +50,6 @@ def _lzf(dump, name, shape, dtype):
     _tensor(dump, name, shape, dtype, compression="lzf")
 
 
-def _large_chunks(dump, name, shape, dtype, chunks):
-    del dump[name]
-    dump.create_dataset(name, tuple(shape), dtype, chunks=tuple(chunks), maxshape=(None,) * 3)
-
-
 def _external(dump, name, shape, dtype, file):
     del dump[name]
     dump.create_dataset(name, tuple(shape), dtype, external=[(file, 0, 1 << 20)])
@@ -99,7 +94,6 @@ _ACTIONS = {
     "tensor": _tensor,
     "chunked": _chunked,
     "external": _external,
-    "large_chunks": _large_chunks,
     "link": _link,
     "lzf": _lzf,
     "virtual": _virtual,

@@ -254,21 +254,7 @@ class InputFiles(Folder):
             with self.subTest(command=command):
                 self.assert_refused(kvbench(*command), "pipe.json: is not a regular file")
 
-    # Sizes and nesting.
-
-    def test_results_that_nest_without_end_are_refused(self):
-        results = self.run_sweep()
-        bounds = self.folder / "bounds.json"
-        bounds.write_text(json.dumps({"schema_version": 1, "bounds": [
-            {"name": "n", "metric": "memory.bytes", "at_most": 1e9}]}))
-        path = self.folder / "bad.json"
-        deep = "[" * 200000 + "]" * 200000
-        results["cells"][1]["key"]["params"] = "HERE"
-        path.write_text(json.dumps(results).replace('"HERE"', deep))
-        for command in (["export", "--results", path, "--format", "csv"], ["compare", path, path],
-                        ["check", "--results", path, "--bounds", bounds], ["verify", path]):
-            with self.subTest(command=command[0]):
-                self.assert_refused(kvbench(*command), "bad.json", "nests deeper")
+    # Sizes.
 
     def test_sweeps_of_values_without_end(self):
         path = self.folder / "bad.json"
@@ -282,25 +268,6 @@ class InputFiles(Folder):
         self.assert_refused(kvbench("plan", "--config", path), "more than 1000000 values on its axes")
         os.truncate(path, 1 << 36)
         self.assert_refused(kvbench("plan", "--config", path), "larger than 128 MiB")
-
-    def test_journal_lines_that_nest_or_go_on_without_end_are_damaged_ones(self):
-        whole = deterministic(self.run_sweep())
-        path = self.folder / "out/journal.jsonl"
-        lines = path.read_text().splitlines()
-        record = json.loads(lines[2])
-        record["key"]["params"] = "HERE"
-        deep = json.dumps(record).replace('"HERE"', "[" * 200000 + "]" * 200000)
-        long = json.dumps({**json.loads(lines[2]), "more": "x" * 100_000_000})
-        for what, line in (("deep", deep), ("long", long)):
-            with self.subTest(what=what):
-                path.write_text("\n".join([*lines[:2], line, *lines[3:]]) + "\n")
-                done = kvbench("merge", self.folder / "out", "--out", self.folder / "all.json")
-                self.assertEqual(done.returncode, INCOMPLETE, done.stderr)
-                self.assertIn("1 damaged", done.stderr)
-                done = kvbench("run", "--config", self.folder / "small.json", "--out",
-                               self.folder / "out", "--threads", 1)
-                self.assertEqual(done.returncode, DONE, done.stderr)
-                self.assertEqual(deterministic(self.results()), whole)
 
     def test_a_sweep_can_come_through_a_pipe(self):
         config = self.sweep()

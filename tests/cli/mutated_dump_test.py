@@ -37,7 +37,7 @@ class Mutated(Folder):
         super().setUpClass()
         small = ("--tokens", 16, "--d", 4)
         dumps = [cls.synth("plain.h5", *small), cls.synth("packed.h5", *small, "--gzip", 4),
-                 *sorted((SOURCE / "tests/fuzz/corpus/dump").glob("*.h5"))]
+                 *sorted((SOURCE / "tests/cli/dumps").glob("*.h5"))]
         cls.sound = [path.read_bytes() for path in dumps + cls.caches()]
 
     @classmethod

@@ -60,25 +60,6 @@ class Verify(Folder):
             report = self.verify(self.written(change), expect=VIOLATION)
             self.assertNotEqual(report["summary"]["differences"], [])
 
-    def test_a_summary_of_an_earlier_version_is_held_to_what_is_the_same(self):
-        def earlier(document):
-            document["schema_version"] = "1.6.0"
-            for entry in document["summary"]:
-                for name in ("units", "units_asked", "skipped"):
-                    del entry[name]
-                entry["memory"]["fraction"] = 0.5
-                for metric in entry["errors"].values():
-                    if metric:
-                        metric["ci95"] = [-1.0, 1.0]
-        report = self.verify(self.written(earlier))
-        self.assertTrue(report["summary"]["by_earlier_rules"])
-        self.assertEqual(report["summary"]["equal"], report["summary"]["entries"])
-
-        def halved(document):
-            earlier(document)
-            document["summary"][0]["errors"]["relative_l2.mean"]["mean"] = 0.5
-        self.verify(self.written(halved), expect=VIOLATION)
-
     def test_a_number_that_was_changed_is_found(self):
         def change(document):
             document["cells"][4]["errors"]["relative_l2"]["mean"] *= 1 + 1e-8

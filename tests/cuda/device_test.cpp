@@ -14,7 +14,6 @@
 #include "cuda/devices.hpp"
 #include "cuda/self_test.hpp"
 #include "registry_equality.hpp"
-#include "support/kernel_checks.hpp"
 #include "support/kernel_contracts.hpp"
 #include "support/owned_stream.hpp"
 

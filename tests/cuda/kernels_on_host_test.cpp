@@ -13,7 +13,6 @@
 #include "algorithms/registry.hpp"
 #include "registry_equality.hpp"
 #include "replay/replay.hpp"
-#include "support/kernel_checks.hpp"
 #include "support/kernel_contracts.hpp"
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"

@@ -212,11 +212,6 @@ TEST_CASE("what no stream could have is refused with its place") {
       {[](hid_t f) { remove_attribute(f, "/", "method"); }, {"attribute method is missing"}},
       {[](hid_t f) { remove_link(f, kHead + "/token"); }, {kHead + "/token", "missing"}},
       {[](hid_t f) { remove_link(f, kHead); }, {"has no rows of any head"}},
-      {[](hid_t f) {
-         hdf5::check(H5Lcreate_hard(f, kHead.c_str(), f, "/sequences/text/layers/3/heads/2",
-                                    H5P_DEFAULT, H5P_DEFAULT));
-       },
-       {kHead, "has another name"}},
       {[](hid_t f) { remove_link(f, kHead + "/weight_denominator"); }, {"weight_numerator alone"}},
       {data("weight", {1, 1, 1, 1}), {"weight and weight_numerator", "one or the other"}},
       {data("weigth", {1, 1, 1, 1}), {"unknown dataset weigth", "did you mean weight"}},
@@ -249,13 +244,6 @@ TEST_CASE("what no stream could have is refused with its place") {
       {[](hid_t f) { put_truth_values(f, "copies"); },
        {kHead + "/copies", "must be numbers, got truth values"}},
       {[](hid_t f) { put_truth_values(f, "weight"); }, {kHead + "/weight", "truth values"}},
-      {[](hid_t f) {
-         const hdf5::Handle type(H5Tcopy(H5T_STD_I64LE));
-         hdf5::check(H5Tset_size(type.get(), 32));
-         hdf5::check(H5Tset_precision(type.get(), 256));
-         replace_dataset(f, kHead + "/copies", {4}, type.get());
-       },
-       {kHead + "/copies", "numbers of 32 bytes"}},
       {[](hid_t f) { set_attribute(f, "/", "parms", std::string("{}")); },
        {": /: unknown attribute parms", "did you mean params"}},
       {[](hid_t f) { add_group(f, "/sequence"); },

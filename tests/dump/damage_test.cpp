@@ -181,23 +181,4 @@ TEST_CASE("two members of one name are refused, not read as one twice") {
   CHECK(says(errors_of([&] { Dump dump(path); }), {path, "two members", "twin_a", "damaged"}));
 }
 
-TEST_CASE("chunks larger than the tensor can become are refused before they are read") {
-  const TemporaryFolder folder;
-  const std::string path = folder.file("small.h5");
-  StorageOptions storage;
-  storage.chunk_rows = 5;
-  write_small_dump(path, storage);
-  // The sizes of the values' chunks as an object header has them: 32-bit numbers. HDF5 believes
-  // them, and reads far beyond what it has.
-  const std::array<std::uint32_t, 3> sound = {1, 5, 6};
-  const std::array<std::uint32_t, 3> damaged = {1, 5, 1900546};
-  const auto bytes_of = [](const auto& sizes) {
-    return std::string_view(reinterpret_cast<const char*>(sizes.data()), sizeof sizes);
-  };
-  REQUIRE(replace_bytes(path, bytes_of(sound), bytes_of(damaged)) == 2);  // two layers have it
-  CHECK(says(errors_of([&] { Dump dump(path); }),
-             {path + ": " + kLayer + "/v", "has chunks [1, 5, 1900546]",
-              "larger than its shape [2, 12, 6] can become", "damaged"}));
-}
-
 }  // namespace damage_test

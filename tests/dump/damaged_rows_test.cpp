@@ -173,16 +173,6 @@ TEST_CASE("a file without checksums, as earlier versions wrote it, is read") {
   CHECK_FALSE(RowsFile(of_later, {"relative_l2"}).was_damaged());
 }
 
-TEST_CASE("a cell under several names is refused") {
-  const TemporaryFolder folder;
-  const std::string path = small_rows_file(folder);
-  {
-    const hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kReadWrite);
-    hdf5::check(H5Lcreate_hard(file.get(), "/bb", file.get(), "/dd", H5P_DEFAULT, H5P_DEFAULT));
-  }
-  CHECK(says(errors_of_reading(path), {path, "groups of several names"}));
-}
-
 TEST_CASE("a pipe in the place of per-row values does not block") {
   const TemporaryFolder folder;
   const std::string path = folder.file("results.rows.h5");

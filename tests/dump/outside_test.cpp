@@ -127,28 +127,6 @@ TEST_CASE("external links are refused wherever they stand, and behind soft links
   CHECK(refusal_of(path).empty());
 }
 
-TEST_CASE("a sequence or layer under several names is refused, however it is linked") {
-  const TemporaryFolder folder;
-  const std::string path = folder.file("small.h5");
-  const std::vector<std::array<std::string, 2>> names = {{"/sequences/text", "/sequences/2"},
-                                                         {"/sequences/text/layers", "/elsewhere"},
-                                                         {kLayer, "/sequences/text/layers/2"}};
-  for (const auto& [name, other] : names) {
-    CAPTURE(name);
-    write_small_dump(path);
-    edit(path, [&](hid_t f) {
-      hdf5::check(H5Lcreate_hard(f, name.c_str(), f, other.c_str(), H5P_DEFAULT, H5P_DEFAULT));
-    });
-    CHECK(says(refusal_of(path), {path, name + ": ", "has another name"}));
-    write_small_dump(path);
-    edit(path, [&](hid_t f) {
-      hdf5::check(H5Lmove(f, name.c_str(), f, "/moved", H5P_DEFAULT, H5P_DEFAULT));
-      hdf5::check(H5Lcreate_soft("/moved", f, name.c_str(), H5P_DEFAULT, H5P_DEFAULT));
-    });
-    CHECK(says(refusal_of(path), {path, name + ": ", "has another name"}));
-  }
-}
-
 TEST_CASE("what is not a regular file is refused without waiting for it") {
   const TemporaryFolder folder;
   const std::string pipe = folder.file("pipe");

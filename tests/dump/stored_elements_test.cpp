@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <iterator>
 #include <numeric>
@@ -184,72 +183,6 @@ TEST_CASE("a chunk whose gzip data are cut, or that differs from its checksum, i
   CHECK(said_of_keys(path, {checksum}, zeros).empty());
   zeros[17] = std::byte{1};
   CHECK(says(said_of_keys(path, {checksum}, zeros), {kKeys, "cannot be read", "damaged"}));
-}
-
-TEST_CASE("a shuffle by elements of no size is refused, not left out") {
-  const TemporaryFolder folder;
-  const std::string path = folder.file("small.h5");
-  write_small_dump(path);
-  edit(path, [](hid_t file) {
-    remove_link(file, kKeys);
-    const hdf5::Handle keys =
-        make(file, kKeys, {{2, 12, 4}, {1, 12, 4}, H5T_IEEE_F32LE, {shuffle, gzip}});
-    const std::vector<float> ones(2 * 12 * 4, 1.0F);
-    hdf5::check(H5Dwrite(keys.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, ones.data()));
-  });
-  CHECK(Dump(path).read_stream("text", 3, 1)->keys.back() == 1.0);
-  std::string bytes;
-  {
-    std::ifstream in(path, std::ios::binary);
-    bytes.assign(std::istreambuf_iterator<char>(in), {});
-  }
-  const std::string name("shuffle\0", 8);  // and the bytes of an element behind it
-  int places = 0;
-  for (auto at = bytes.find(name); at != std::string::npos; at = bytes.find(name, at + 1)) {
-    if (bytes.substr(at + 8, 4) != std::string("\4\0\0\0", 4)) continue;
-    bytes[at + 8] = '\0';
-    ++places;
-  }
-  REQUIRE(places >= 1);
-  std::ofstream(path, std::ios::binary) << bytes;
-  CHECK(says(errors_of([&] { Dump dump(path); }),
-             {path, kKeys + ": was shuffled by elements of no size"}));
-}
-
-TEST_CASE("HDF5's other filters, and others with gzip, are refused with the remedy") {
-  const TemporaryFolder folder;
-  const std::string path = folder.file("small.h5");
-  const auto refusal = [&](const std::vector<Set>& filters) {
-    write_small_dump(path);
-    edit(path, [&](hid_t file) {
-      remove_link(file, kKeys);
-      make(file, kKeys, {{2, 12, 4}, {1, 12, 4}, H5T_IEEE_F32LE, filters});
-    });
-    return errors_of([&] { Dump dump(path); });
-  };
-  const Set scaled = [](hid_t properties) {
-    hdf5::check(H5Pset_scaleoffset(properties, H5Z_SO_FLOAT_DSCALE, 3));
-  };
-  CHECK(says(refusal({scaled}),
-             {path, kKeys + ": is compressed with scaleoffset (filter 6)", "h5repack -f GZIP=4"}));
-  CHECK(says(refusal({scaled, gzip}), {kKeys, "filter 6"}));
-  constexpr H5Z_filter_t kFilter = 301;
-  const H5Z_class2_t filter{.version = H5Z_CLASS_T_VERS,
-                            .id = kFilter,
-                            .encoder_present = 1,
-                            .decoder_present = 1,
-                            .name = "same",
-                            .can_apply = nullptr,
-                            .set_local = nullptr,
-                            .filter = [](unsigned, std::size_t, const unsigned*, std::size_t bytes,
-                                         std::size_t*, void**) { return bytes; }};
-  hdf5::check(H5Zregister(&filter));
-  const Set same = [](hid_t properties) {
-    hdf5::check(H5Pset_filter(properties, kFilter, 0, 0, nullptr));
-  };
-  CHECK(says(refusal({same, gzip}), {kKeys, "is compressed with gzip and same (filter 301)"}));
-  CHECK(says(refusal({same}), {kKeys, "chunks, which were never written"}));
-  hdf5::check(H5Zunregister(kFilter));
 }
 
 }  // namespace stored_elements_test

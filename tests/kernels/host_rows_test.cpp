@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "support/changing_sketches.hpp"
-#include "support/kernel_checks.hpp"
+#include "support/kernel_contracts.hpp"
 #include "support/wrapped_kernels.hpp"
 
 namespace kvbench::test {

@@ -1,9 +1,8 @@
-"""A headless chromium that selenium drives as a person does: mouse, keys, downloads."""
+"""A headless chromium that selenium drives as a person does: mouse and keys."""
 
 import base64
 import re
 import shutil
-import tempfile
 import time
 from pathlib import Path
 
@@ -28,11 +27,9 @@ class Browser:
     """One page in one browser; `errors` has what its scripts threw and its policy refused."""
 
     def __init__(self, width=1400, height=1000):
-        self.downloads = Path(tempfile.mkdtemp(prefix="kvbench-browser-"))
         options = webdriver.ChromeOptions()
         for option in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
             options.add_argument(option)
-        options.add_experimental_option("prefs", {"download.default_directory": str(self.downloads)})
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         self._driver = webdriver.Chrome(service=Service(DRIVER), options=options)
         self._driver.set_script_timeout(PATIENCE)
@@ -41,7 +38,6 @@ class Browser:
 
     def close(self):
         self._driver.quit()
-        shutil.rmtree(self.downloads, ignore_errors=True)
 
     @property
     def errors(self):
@@ -127,15 +123,6 @@ class Browser:
     def select(self, selector, value):
         options = Select(self._driver.find_element(By.CSS_SELECTOR, selector)).options
         next(option for option in options if option.get_property("value") == value).click()
-
-    def downloaded(self, name):
-        deadline = time.monotonic() + PATIENCE
-        path = self.downloads / name
-        while not path.exists():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no {name}, but {list(self.downloads.iterdir())}")
-            time.sleep(0.05)
-        return path.read_text(encoding="utf-8")
 
     def screenshot(self):
         return self._driver.get_screenshot_as_png()

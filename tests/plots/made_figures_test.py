@@ -12,7 +12,6 @@ import tempfile
 import unittest
 from argparse import Namespace
 from pathlib import Path
-from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent))
 try:
@@ -20,7 +19,6 @@ try:
     import numpy
     import pandas
     from kvplot import Results, ResultsError, field_modes, looks, papers, style
-    from kvplot.child import in_child
     from kvplot.dump import Dump
     from kvplot.figure import facts
     from kvplot.figures import (balancekv_layers, bytes_per_token, clusterability, displacement, ecdf, failure_rate,
@@ -469,19 +467,6 @@ class Made(unittest.TestCase):
         table = position.parts_of(self.results(cells), 3)
         self.assertEqual(list(table["ratio"]), [1.0, 1.5, 2.0] * 2)
         self.assertEqual(list(table["at"]), [101.0, 103.0, 105.0] * 2)
-
-    def test_rows_of_many_cells_are_read_by_several_processes(self):
-        cells = [cell("window", {"budget": 1}, 1.0, 0.5, kv_head=head) for head in range(1100)]
-        with h5py.File(self.folder / "results.rows.h5", "w", libver=("v108", "v108")) as file:
-            for number, made in enumerate(cells):
-                group = file.create_group(made["id"])
-                group["relative_l2"], group["rows"] = numpy.array([[float(number)]]), [7]
-        results, ids = self.results(cells), [made["id"] for made in cells]
-        with mock.patch("kvplot.hdf5.in_child", wraps=in_child) as children:
-            frame = results.rows("relative_l2", ids[::-1])
-        self.assertEqual(list(frame["id"]), ids[::-1])
-        self.assertEqual(list(frame["relative_l2"]), list(range(1100))[::-1])
-        self.assertEqual(children.call_count, 3)  # each of at most 500 cells
 
     def test_captions_say_which_rows_are_scored(self):
         for rows, words in (("all", "every decoded row scored"),

@@ -1,11 +1,9 @@
-"""Actions of a person on the report, done in a headless chromium: search, click, hover, keys,
-download.
+"""Actions of a person on the report, done in a headless chromium: search, click, hover, keys.
 
 Usage: report_browser_test.py KVBENCH. Exits 77, with the reason, where a machine lacks chromium, chromium-driver or
 python3-selenium, no D3 (Debian: node-d3) or a Python package is missing.
 """
 
-import csv
 import io
 import json
 import subprocess
@@ -22,7 +20,6 @@ try:
     from kvplot import ResultsError, read_results
     from kvplot.report.d3 import d3
     from kvplot.report.page import page
-    from kvplot.report.verdicts import read_comparison
     from kvplot.results import Results
     d3()
 except (ImportError, ResultsError) as error:
@@ -103,7 +100,7 @@ class OneResult(InABrowser):
     def make(cls):
         cls.results = cls.run_sweep("run")
         cls.document = read_results(cls.results)
-        cls.path.write_text(page([Results(cls.results)], figures=False), encoding="utf-8")
+        cls.path.write_text(page(Results(cls.results), figures=False), encoding="utf-8")
 
     def settings(self, label=None):
         return [line for line in self.document["summary"]
@@ -186,7 +183,7 @@ class OneResult(InABrowser):
     def test_hovering_says_setting_interval_and_a_command_that_repeats_it(self):
         line = self.settings("h2o")[2]
         self.browser.hover(*self.point(
-            "labelOf(i) === 'h2o' && DATA.settings[points.id[i] % S].params.budget === "
+            "labelOf(i) === 'h2o' && DATA.settings[points.id[i]].params.budget === "
             f"{line['params']['budget']}"))
         said = self.js("element('hover').hidden ? '' : element('hover').textContent")
         error = line["errors"]["relative_l2.mean"]
@@ -198,7 +195,7 @@ class OneResult(InABrowser):
         self.assertIn(self.js("document.querySelector('#hover code').textContent").split(" (")[0],
                       commands)
 
-    def test_a_click_on_a_point_chooses_its_row_and_its_heat_map(self):
+    def test_a_click_on_a_point_chooses_its_row(self):
         self.browser.click(self.point("labelOf(i) === 'uniform' && points.y[i] > 1e-3"))
         chosen = self.js("[...document.querySelectorAll('tr[aria-selected=true]')].map(r => r.textContent)")
         self.assertEqual(len(chosen), 1)
@@ -208,29 +205,9 @@ class OneResult(InABrowser):
                       "return [y.top - box.top, box.bottom - y.bottom]; })()")
         self.assertGreaterEqual(min(row), -1)  # scrolled to within the table
         self.assertIn("uniform", chosen[0])
-        self.assertIn("uniform", self.js("document.querySelector('#heat p').textContent"))
         self.assertEqual(self.js("document.querySelectorAll('.marks .chosen').length"), 1)
-        fields = {(line.split(":")[0]): line.split(": ")[1] for line in self.js(
-            "[...document.querySelectorAll('.field')].map(f => f.ariaLabel)")}
-        params = json.loads(self.js("JSON.stringify(DATA.settings[state.chosen.setting].params)"))
-        for layer in (0, 1, 15):
-            values = [each["errors"]["relative_l2"]["mean"] for each in self.document["cells"]
-                      if each["label"] == "uniform" and each["key"]["params"] == params
-                      and each["key"]["layer"] == layer and each["key"]["kv_head"] == 1]
-            self.assertAlmostEqual(float(fields[f"layer {layer}, head 1"]), numpy.mean(values),
-                                   delta=1e-3 * numpy.mean(values))
         self.browser.press("Escape", "Escape")
         self.assertEqual(self.js("document.querySelectorAll('tr[aria-selected=true]').length"), 0)
-
-    def test_a_click_in_the_heat_map_chooses_layer_and_head(self):
-        self.browser.click('.field[aria-label^="layer 15, head 2"]')
-        self.assertEqual(self.js("[element('layer').value, element('head').value]"), ["15", "2"])
-        self.assertEqual(set(self.column("units")), {"1"})
-        self.browser.click('.field[aria-label^="layer 15, head 2"]')
-        self.assertEqual(set(self.column("units")), {"9"})
-        self.browser.click('.field[aria-label^="layer 0, head 1"]')
-        self.browser.press("Escape")
-        self.assertEqual(self.js("[element('layer').value, element('head').value]"), ["", ""])
 
     def test_a_dragged_range_narrows_until_escape(self):
         box = self.js("(() => { plot.scrollIntoView({block: 'center'});"
@@ -243,7 +220,7 @@ class OneResult(InABrowser):
         self.browser.press("Escape", "Escape")
         self.assertEqual(len(self.rows()), len(self.settings()))
 
-    def test_the_keyboard_reaches_points_fields_and_rows(self):
+    def test_the_keyboard_reaches_points_and_rows(self):
         self.js("plot.focus()")
         self.browser.press("ArrowRight", "ArrowRight", "ArrowUp")
         self.assertFalse(self.js("element('hover').hidden"))
@@ -257,9 +234,6 @@ class OneResult(InABrowser):
         self.assertFalse(self.js("element('hover').hidden"))
         self.browser.press("Enter")
         self.assertEqual(self.js("document.activeElement.getAttribute('aria-selected')"), "true")
-        self.js("document.querySelector('.field').focus()")
-        self.browser.press("ArrowDown", "ArrowRight", "Enter")
-        self.assertEqual(self.js("[state.layer, state.head]"), [1, 1])
 
     def test_choices_of_metric_axes_and_scales_are_drawn(self):
         self.browser.select("#metric", "errors.kl_divergence.mean")
@@ -295,26 +269,6 @@ class OneResult(InABrowser):
         self.assertEqual(len(self.rows()), len(self.settings()))
         self.open("#metric=<b>&layer=77&view=nothing&hidden=[5")
         self.assertEqual(len(self.rows()), len(self.settings()))
-
-    def test_csv_has_what_the_table_lists(self):
-        self.search("uniform")
-        self.browser.click("#csv")
-        table = list(csv.DictReader(io.StringIO(self.browser.downloaded("quick.csv"))))
-        lines = {json.dumps(line["params"]): line for line in self.settings("uniform")}
-        self.assertEqual(len(table), len(lines))
-        for row, line in zip(table, sorted(lines.values(), key=lambda line: line["params"]["T"])):
-            self.assertEqual(row["method"], "uniform")
-            theirs = line["errors"]["relative_l2.mean"]
-            self.assertAlmostEqual(float(row[METRIC]), theirs["mean"], delta=1e-6 * theirs["mean"])
-            self.assertAlmostEqual(float(row[f"{METRIC} ci95 high"]), theirs["ci95"][1], delta=1e-5)
-
-    def test_latex_has_what_the_table_lists(self):
-        self.search("streaming_llm")
-        self.browser.click("#latex")
-        text = self.browser.downloaded("quick.tex")
-        self.assertEqual(text.count("streaming\\_llm"), len(self.settings("streaming_llm")))
-        for words in ("\\begin{tabular}{ll", "\\toprule", "95 \\% from", "\\end{tabular}"):
-            self.assertIn(words, text)
 
     def test_columns_are_chosen(self):
         self.browser.click("#columns summary")
@@ -371,47 +325,6 @@ class OneResult(InABrowser):
         self.browser.errors.clear()
 
 
-class TwoResults(InABrowser):
-    @classmethod
-    def make(cls):
-        a = cls.run_sweep("a", "--only", "h2o/*/*/*/*", "--only", "uniform/*/*/*/*")
-        document = json.loads(a.read_text())
-        for each in document["cells"]:
-            if each["label"] == "uniform":
-                each["errors"]["relative_l2"]["mean"] *= 0.5
-        b = cls.folder / "b.json"
-        b.write_text(json.dumps(document))
-        done = subprocess.run([PROGRAM, "compare", a, b, "--json"], capture_output=True, text=True,
-                              check=False)
-        compared = cls.folder / "compare.json"
-        compared.write_text(done.stdout)
-        cls.compared = json.loads(done.stdout)
-        every = [Results(a), Results(b)]
-        cls.path.write_text(page(every, read_comparison(compared, every), figures=False),
-                            encoding="utf-8")
-
-    def test_both_are_shown_and_side_by_side_with_verdicts(self):
-        settings = self.js("S")
-        self.assertEqual(self.column("result"), ["A"] * settings + ["B"] * settings)
-        self.browser.select("#view", "pairs")
-        self.assertEqual(len(self.rows()), settings)
-        self.assertEqual(self.js("points.count"), 2 * settings)
-        shown = list(zip(self.column("method"), self.column("parameters"), self.column("ratio of means"),
-                         self.column("verdict")))
-        self.assertIn(("uniform", "T 3", "0.5", "better"), shown)
-        self.assertIn(("h2o", "budget 128", "1", "same"), shown)
-        theirs = {(entry["label"], next(f"{name} {entry['params'][name]}" for name in ("budget", "T")
-                                        if name in entry["params"])): entry["metrics"][METRIC]["verdict"]
-                  for entry in self.compared["settings"]}
-        self.assertEqual({row[:2]: row[3] for row in shown}, theirs)
-        self.browser.hover(*self.point("labelOf(i) === 'uniform' && points.result[i] === 1 &&"
-                                       "DATA.settings[points.id[i]].params.T === 4"))
-        said = self.js("element('hover').textContent")
-        self.assertIn("B: uniform", said)
-        self.assertIn("0.5, better", said)
-        self.assertEqual(self.js("document.querySelectorAll('#heat svg[role=grid]').length"), 2)
-
-
 class StrangeResults(InABrowser):
     @classmethod
     def make(cls):
@@ -424,7 +337,7 @@ class StrangeResults(InABrowser):
     def report(self, made):
         results = self.folder / "results.json"
         results.write_text(json.dumps(made))
-        self.path.write_text(page([Results(results)], figures=False), encoding="utf-8")
+        self.path.write_text(page(Results(results), figures=False), encoding="utf-8")
         self.open()
 
     def test_names_reach_the_page_as_text(self):
@@ -443,7 +356,6 @@ class StrangeResults(InABrowser):
         self.assertEqual(self.column("method"), [evil, evil])
         self.assertEqual(self.column("sequence"), [evil, evil])
         self.assertEqual(self.js("document.title"), f"kvbench: {evil}")
-        self.browser.click("#latex")
 
     def test_failed_cells_and_nulls_are_listed_and_not_drawn(self):
         null = cell("h2o", {"budget": 8}, 0.3, 0.4, kv_head=1)

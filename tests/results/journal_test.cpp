@@ -141,32 +141,6 @@ TEST_CASE_FIXTURE(Output, "damaged lines are kept, counted, and their cells are 
   CHECK(read_text(path) == text);
 }
 
-TEST_CASE_FIXTURE(Output,
-                  "a line that nests too deep, or is longer than 64 MiB, is a damaged one") {
-  write(1);
-  const std::string header = lines_of(read_text(path))[0];
-  const auto damaged = [&](const std::string& value) {
-    write_text(path, header + "\n" +
-                         R"({"id":"0123456789abcdef0123456789abcdef","status":"ok","x":)" + value +
-                         "}\n");
-    return open()->damaged_lines();
-  };
-  const auto nested = [](std::size_t levels) {
-    return std::string(levels, '[') + std::string(levels, ']');
-  };
-  CHECK(damaged(nested(255)) == 0);
-  CHECK(damaged(nested(256)) == 1);
-  CHECK(damaged("\"" + std::string(std::size_t{65} << 20, 'a') + "\"") == 1);
-}
-
-TEST_CASE_FIXTURE(Output, "a header that is longer than 64 MiB is none") {
-  std::filesystem::create_directories(out);
-  write_text(path, "{\"x\":\"" + std::string(std::size_t{65} << 20, 'a') + "\"}\n");
-  CHECK_THROWS_WITH_AS(
-      open(), doctest::Contains("is not a kvbench journal, or its header is longer than 64 MiB; "),
-      InputError);
-}
-
 TEST_CASE_FIXTURE(Output, "another plan takes over the cells that both describe, line by line") {
   write(3);
   const std::vector<std::string> before = lines_of(read_text(path));

@@ -48,12 +48,8 @@ void print_verification(const VerifyRequest& request, const Verification& verifi
   print_text(
       "{} of {} cells computed again are equal, {} (drawn with --seed {} from {} of {} cells)\n",
       verdict.equal, verdict.computed, how, request.seed, sample.eligible, sample.ok);
-  print_text("{} of {} entries of the summary follow from the records of the file, {}{}\n",
-             summary.equal, summary.entries, how,
-             summary.by_earlier_rules
-                 ? "; without intervals, deviations and memory.fraction, which "
-                   "schema version 1.7.0 defined anew"
-                 : "");
+  print_text("{} of {} entries of the summary follow from the records of the file, {}\n",
+             summary.equal, summary.entries, how);
   if (summary.layer_records > 0) {
     print_text("{} records of whole layers were not computed again\n", summary.layer_records);
   }

@@ -37,17 +37,17 @@ FREEDOM = 200
 SINGLE = (1e-30, 1e30)
 
 
-def payload(every: Sequence[Results], more: Sequence[str] = ()) -> Entry:
-    """Data of the page's script: settings and units of all results once, cells by column."""
+def payload(results: Results, more: Sequence[str] = ()) -> Entry:
+    """Data of the page's script: settings and units once, cells by column."""
     from scipy import stats
 
     settings, units = _Numbered(), _Numbered()
-    paths = _paths(every, more)
-    parts = [_cells(results, settings, units, paths) for results in every]
+    paths = _paths(results, more)
+    cells = _cells(results, settings, units, paths)
     algorithms = [entry["algorithm"] for entry in settings.entries]
     looks = {name: style.look(name, algorithms) for name in dict.fromkeys(algorithms)}
     return {
-        "results": parts,
+        "result": cells,
         "settings": settings.entries,
         "units": units.entries,
         "numbers": [".".join(path) for path in paths],
@@ -57,7 +57,6 @@ def payload(every: Sequence[Results], more: Sequence[str] = ()) -> Entry:
         "looks": {
             name: {"colour": colour, "marker": marker} for name, (colour, marker) in looks.items()
         },
-        "heat": style.HEAT_COLOURS,
         "t975": [round(float(value), 10) for value in stats.t.ppf(0.975, range(1, FREEDOM + 1))],
     }
 
@@ -77,18 +76,15 @@ class _Numbered:
         return self._places[key]
 
 
-def _paths(every: Sequence[Results], more: Sequence[str]) -> list[Path]:
+def _paths(results: Results, more: Sequence[str]) -> list[Path]:
     """Every error by its mean, the first ones first; then ALSO and `more`, as far as a cell has
     them."""
     errors: dict[Path, None] = {}
     numbers: set[Path] = set()  # leaves that are one in a cell
-    for results in every:
-        for cell in results.document["cells"]:
-            for name, value in (cell.get("errors") or {}).items():
-                errors[
-                    ("errors", name, "mean") if isinstance(value, dict) else ("errors", name)
-                ] = None
-            numbers.update(_numbers_in(cell))
+    for cell in results.document["cells"]:
+        for name, value in (cell.get("errors") or {}).items():
+            errors[("errors", name, "mean") if isinstance(value, dict) else ("errors", name)] = None
+        numbers.update(_numbers_in(cell))
     known = {".".join(path) for path in numbers if path[0] != "key"}
     for name in more:
         if name not in known:
@@ -153,7 +149,6 @@ def _cells(results: Results, settings: _Numbered, units: _Numbered, paths: Itera
         for name, column in exact.items():
             column.append(_exact(cell, name))
     return {
-        "name": results.document["name"],
         "count": len(ids),
         **{name: _integers(column) for name, column in places.items()},
         "seeds": seeds.words,

@@ -4,16 +4,14 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from string import Template
 
-from kvplot.report import sections, verdict_sections
+from kvplot.report import sections
 from kvplot.report.columns import payload
 from kvplot.report.d3 import LICENCE, d3
-from kvplot.report.tables import shown_path
-from kvplot.report.verdicts import comparison_payload
 from kvplot.results import Entry, Results
 
 ASSETS = Path(__file__).parent / "page"
@@ -21,85 +19,34 @@ ASSETS = Path(__file__).parent / "page"
 IMPORT = re.compile(r'^import (?:\{[^}]*\} from )?"\./(\w+)\.js";\n', re.M)
 
 
-def page(
-    every: Sequence[Results],
-    comparison: Entry | None = None,
-    check: Entry | None = None,
-    metrics: Sequence[str] = (),
-    figures: bool = True,
-) -> str:
+def page(results: Results, metrics: Sequence[str] = (), figures: bool = True) -> str:
     """The whole page; nothing in it is loaded from elsewhere."""
     style, library, code = _asset("page.css"), f"/*\n{LICENCE}\n*/\n{d3()}", script()
-    title = " and ".join(dict.fromkeys(results.document["name"] for results in every))
     parts = {
         "policy": _policy(style, [library, code]),
-        "title": escape(title),
+        "title": escape(results.document["name"]),
         "style": style,
         "library": library,
         "script": code,
-        "counts": "".join(sections.counts(results, name) for name, results in _named(every)),
-        "verdicts": (verdict_sections.compared(comparison) if comparison else _no_verdicts(every))
-        + (verdict_sections.checked(check) if check else ""),
-        "links": _links(every, comparison or check, figures),
-        "summary": _each(every, sections.summary),
-        "what_ran": _each(every, sections.what_ran),
-        "left_out": _each(every, sections.left_out),
-        "figures": _figures(every) if figures else "",
-        "where": _each(every, sections.where),
-        "sweep": _each(every, sections.sweep),
+        "counts": sections.counts(results),
+        "links": _links(figures),
+        "summary": sections.summary(results),
+        "what_ran": sections.what_ran(results),
+        "left_out": sections.left_out(results),
+        "figures": sections.stills(results) if figures else "",
+        "where": sections.where(results),
+        "sweep": sections.sweep(results),
     }
-    for results in every:  # they and the data of the page need not be in memory at once
-        results.forget_frames()
-    parts["data"] = _data(every, comparison, metrics)
+    results.forget_frames()  # they and the data of the page need not be in memory at once
+    parts["data"] = _embedded(payload(results, metrics))
     return Template(_asset("page.html")).substitute(parts)
 
 
-def _data(every: Sequence[Results], comparison: Entry | None, metrics: Sequence[str]) -> str:
-    data = payload(every, metrics)
-    data["comparison"] = comparison and comparison_payload(comparison, data["settings"])
-    return _embedded(data)
-
-
-def _named(every: Sequence[Results]) -> list[tuple[str, Results]]:
-    return [("" if len(every) == 1 else "AB"[place], each) for place, each in enumerate(every)]
-
-
-def _links(every: Sequence[Results], verdicts: Entry | None, figures: bool) -> str:
-    links = {"explore": "explore", "verdicts": "verdicts", "ran": "what ran", "figures": "figures"}
-    if not verdicts and len(every) == 1:
-        del links["verdicts"]
-    if not figures:
-        del links["figures"]
+def _links(figures: bool) -> str:
+    links = {"explore": "explore", "ran": "what ran"}
+    if figures:
+        links["figures"] = "figures"
     return " ".join(f'<a href="#{name}">{words}</a>' for name, words in links.items())
-
-
-def _each(every: Sequence[Results], section: Callable[[Results], str]) -> str:
-    """A section of every result; of two, under A and B."""
-    return "".join(_under(name, results, section(results)) for name, results in _named(every))
-
-
-def _under(name: str, results: Results, content: str) -> str:
-    if not name or not content:
-        return content
-    return f"<div><h3>{name}: {escape(shown_path(results.path))}</h3>{content}</div>"
-
-
-def _figures(every: Sequence[Results]) -> str:
-    return "".join(
-        _under(name, results, sections.stills(results, name)) for name, results in _named(every)
-    )
-
-
-def _no_verdicts(every: Sequence[Results]) -> str:
-    if len(every) == 1:
-        return ""
-    a, b = (escape(shown_path(results.path)) for results in every)
-    return (
-        '<h2 id="compared">A against B</h2><p>Ratios are in the table under '
-        "<q>A against B</q>. Whether one is better or worse is decided by kvbench: "
-        f"<code>kvbench compare {a} {b} --json &gt; compare.json</code>, then "
-        "<code>kvplot report A B --compare compare.json</code>.</p>"
-    )
 
 
 def _policy(style: str, scripts: Sequence[str]) -> str:

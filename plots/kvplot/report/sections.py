@@ -47,14 +47,12 @@ RAN = ("sequence", "layer", "kv_head", "tokens", "prompt_tokens")
 WHY = ("label", "reason", "layer", "kv_head", "point", "repro")
 
 
-def counts(results: Results, name: str = "") -> str:
-    """How the cells ended; `name` is A or B if there are two results."""
+def counts(results: Results) -> str:
+    """How the cells ended."""
     plan = results.document["plan"]
     status = results.document["status"]
     count = {word: escape(str(plan[word])) for word in ("cells", "ok", "failed", "skipped")}
     text = '<p class="counts">'
-    if name:
-        text += f"<span>{name}: {escape(shown_path(results.path))}</span>"
     text += f"<span>{count['cells']} cells</span><span>{count['ok']} ok</span>"
     for word in ("failed", "skipped"):
         text += f'<span class="{word if plan[word] else "quiet"}">{count[word]} {word}</span>'
@@ -164,8 +162,8 @@ def _differing(lines: list[Entry]) -> dict[str, list[str]]:
     }
 
 
-def stills(results: Results, name: str = "") -> str:
-    """Figures that fit the sweep, as pictures; `name` is A or B if there are two results."""
+def stills(results: Results) -> str:
+    """Figures that fit the sweep, as pictures."""
     text = ["<h2>Figures</h2>"]
     if not (results.frame["status"] == "ok").any():
         return text[0] + "<p>No cell finished: nothing to draw.</p>"
@@ -187,7 +185,7 @@ def stills(results: Results, name: str = "") -> str:
             drawing = papers.draw(figure, results, options)
             if drawing.name in drawn:
                 continue
-            picture = _embedded(drawing, f"{name}-" if name else "")
+            picture = _embedded(drawing)
         except ResultsError as error:
             text.append(f'<p class="quiet">{escape(figure)}: {escape(str(error))}</p>')
             continue
@@ -196,13 +194,13 @@ def stills(results: Results, name: str = "") -> str:
     return "\n".join(text)
 
 
-def _embedded(drawing: Figure, prefix: str) -> str:
+def _embedded(drawing: Figure) -> str:
     with tempfile.TemporaryDirectory() as folder:
         (path,) = drawing.save(folder, caption=False, dpi=DPI, endings=(".png",))
         data = base64.b64encode(path.read_bytes()).decode("ascii")
     caption = escape(drawing.caption)
     return (
-        f'<figure id="{prefix}{escape(drawing.name)}"><img alt="{escape(drawing.name)}" '
+        f'<figure id="{escape(drawing.name)}"><img alt="{escape(drawing.name)}" '
         f'src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
     )
 

@@ -8,18 +8,11 @@ from typing import Any
 
 from kvplot.results import Entry
 
-MARKED = ("worse", "unclear", "better", "same", "held", "violated")
-
 
 def table(heads: Iterable[str], rows: Sequence[Sequence[str]], tall: bool = False) -> str:
-    """Every field is text. A first field that is a verdict gets its colour."""
+    """Every field is text."""
     text = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
-    body = []
-    for row in rows:
-        word = row[0] if row[0] in MARKED else ""
-        first = f'<td class="{word}">' if word else "<td>"
-        fields = "</td><td>".join(escape(field) for field in row)
-        body.append(f"<tr>{first}{fields}</td></tr>")
+    body = ["<tr><td>" + "</td><td>".join(map(escape, row)) + "</td></tr>" for row in rows]
     return (
         f'<div class="scroll{" tall" if tall else ""}" tabindex="0"><table><thead><tr>{text}</tr>'
         f"</thead><tbody>{''.join(body)}</tbody></table></div>"

@@ -1,8 +1,7 @@
-// The embedded data, decoded: cells of all results in one run of columns.
+// The embedded data, decoded: cells as columns.
 
 export const STATUS = ["ok", "failed", "skipped"];
 export const DATA = JSON.parse(document.getElementById("data").textContent);
-export const S = DATA.settings.length;
 
 function bytesOf(text) {
   const raw = atob(text), bytes = new Uint8Array(raw.length);
@@ -13,16 +12,6 @@ function bytesOf(text) {
 // Columns are little-endian, as every machine that runs a browser is.
 const KINDS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array, f8: Float64Array };
 const columnOf = (part) => new KINDS[part.type](bytesOf(part.data).buffer);
-
-function joined(columns, Kind) {
-  const out = new Kind(columns.reduce((sum, column) => sum + column.length, 0));
-  let from = 0;
-  for (const column of columns) {
-    out.set(column, from);
-    from += column.length;
-  }
-  return out;
-}
 
 // Numbers of groups: pairs (a, b) of numbers below `a_count`, each pair once, in order of appearance.
 function grouped(a, b, bCount) {
@@ -41,63 +30,40 @@ function grouped(a, b, bCount) {
   return { of, first: Uint32Array.from(first), second: Uint32Array.from(second) };
 }
 
-function decoded(data) {
-  const parts = data.results;
-  const starts = [0];
-  for (const part of parts) starts.push(starts[starts.length - 1] + part.count);
-  const integers = (name) => joined(parts.map((part) => columnOf(part[name])), Uint32Array);
-  const cells = {
-    count: starts[parts.length],
-    starts,
-    result: new Uint8Array(starts[parts.length]),
-    setting: integers("setting"),
-    unit: integers("unit"),
-    status: integers("status"),
-    seed: integers("seed"),
-    reason: integers("reason"),
-    command: integers("command"),
-    numbers: {},
-    weights: {},
-  };
-  parts.forEach((part, r) => cells.result.fill(r, starts[r], starts[r + 1]));
-  const floats = (columns) =>
-    joined(columns, columns.every((column) => column instanceof Float32Array) ? Float32Array : Float64Array);
-  data.numbers.forEach((path, place) => {
-    cells.numbers[path] = floats(parts.map((part) => columnOf(part.numbers[place])));
-  });
-  for (const path of data.weighted) cells.weights[path] = floats(parts.map((part) => columnOf(part.weights[path])));
-  // A row of the settings' view is a result and a setting.
-  cells.row = cells.setting.map((setting, cell) => cells.result[cell] * S + setting);
-  cells.rowUnit = grouped(cells.row, cells.unit, data.units.length);
-  const seeds = Math.max(...parts.map((part) => part.seeds.length), 1);
-  cells.rowSeed = grouped(cells.row, cells.seed, seeds);
+function decoded({ result, numbers, weighted, units }) {
+  const cells = { count: result.count, numbers: {}, weights: {} };
+  for (const name of ["setting", "unit", "status", "seed", "reason", "command"]) {
+    cells[name] = Uint32Array.from(columnOf(result[name]));
+  }
+  numbers.forEach((path, place) => { cells.numbers[path] = columnOf(result.numbers[place]); });
+  for (const path of weighted) cells.weights[path] = columnOf(result.weights[path]);
+  cells.rowUnit = grouped(cells.setting, cells.unit, units.length);
+  cells.rowSeed = grouped(cells.setting, cells.seed, Math.max(result.seeds.length, 1));
   return cells;
 }
 
 export const CELLS = decoded(DATA);
-const IDS = DATA.results.map((part) => part.id.hex === undefined ? null : bytesOf(part.id.hex));
+const IDS = DATA.result.id.hex === undefined ? null : bytesOf(DATA.result.id.hex);
 
 export function idOf(cell) {
-  const r = CELLS.result[cell], place = cell - CELLS.starts[r];
-  if (!IDS[r]) return DATA.results[r].id.words[place];
+  if (!IDS) return DATA.result.id.words[cell];
   let text = "";
-  for (let i = 16 * place; i < 16 * place + 16; i++) text += IDS[r][i].toString(16).padStart(2, "0");
+  for (let i = 16 * cell; i < 16 * cell + 16; i++) text += IDS[i].toString(16).padStart(2, "0");
   return text;
 }
 
-// The command that repeats cells of one result: all of them if one run can.
+// The command that repeats cells: all of them if one run can.
 export function commandOf(cells) {
   if (!cells.length) return "";
-  const parts = DATA.results[CELLS.result[cells[0]]].commands;
+  const parts = DATA.result.commands;
   const first = parts[CELLS.command[cells[0]]];
   if (first.length < 2) return first[0];
   const same = cells.filter((cell) => CELLS.command[cell] === CELLS.command[cells[0]]);
   return first[0] + same.map(idOf).join(" --only ") + first[1].replace("repro/@", `repro/${idOf(same[0]).slice(0, 8)}`);
 }
 
-export const seedOf = (cell) => DATA.results[CELLS.result[cell]].seeds[CELLS.seed[cell]];
-export const reasonOf = (cell) => DATA.results[CELLS.result[cell]].reasons[CELLS.reason[cell]];
-export const resultName = (r) => DATA.results.length > 1 ? "AB"[r] : "";
+export const seedOf = (cell) => DATA.result.seeds[CELLS.seed[cell]];
+export const reasonOf = (cell) => DATA.result.reasons[CELLS.reason[cell]];
 
 const textOf = (value) => typeof value === "string" ? value : JSON.stringify(value);
 

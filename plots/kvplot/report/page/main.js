@@ -6,9 +6,7 @@ import { choose, element, fillControls, fresh, listenToControls, make, METRICS, 
   whenChosen } from "./state.js";
 import { dark, markIcon, paintOnPaper, stamps } from "./marks.js";
 import { drawScatter, plot, pointAt, points, ROUNDING, scene } from "./scatter.js";
-import { drawHeat } from "./heat.js";
 import { chooseRow, drawColumnChoice, drawTable, list, listed, PAGE, PRINTED, table } from "./table.js";
-import "./out.js";
 
 function drawLegend() {
   const legend = element("legend"), shown = LABELS.filter((label) => !state.hidden.has(label));
@@ -33,12 +31,11 @@ function drawLegend() {
   const all = make("button", { type: "button", class: "plain" }, shown.length === LABELS.length ? "none" : "all");
   all.addEventListener("click", () => choose({ hidden: new Set(shown.length === LABELS.length ? LABELS : []) }));
   legend.replaceChildren(...LABELS.map(button), all);
-  if (DATA.results.length > 1) legend.append(make("p", { class: "quiet" }, "A is filled, B is hollow"));
 }
 const focusLegend = (label) => element("legend").querySelector(`[data-label="${CSS.escape(label)}"]`)?.focus();
 
 function drawNotes() {
-  const { x, y } = scene, without = listed.ids.length * (state.view === "pairs" ? 2 : 1) - points.count;
+  const { x, y } = scene, without = listed.ids.length - points.count;
   const notes = [];
   if (DATA.meanings[state.metric]) notes.push(`${capital(wordsOf(state.metric))}: ${DATA.meanings[state.metric]}.`);
   if (state.view !== "cells") notes.push(sameUnits(state.metric, state).said, narrower(meansOf(state.metric, state), listed.ids));
@@ -65,7 +62,6 @@ function draw() {
   const { ids } = list();
   drawLegend();
   drawScatter(ids);
-  drawHeat(ids);
   drawTable();
   drawColumnChoice();
   drawNotes();

@@ -1,5 +1,5 @@
 // Marks of methods: kvplot's colour and marker of each algorithm; labels of one algorithm differ in the
-// line and in a hole, the second result is hollow.
+// line and in a hole.
 
 import { DATA } from "./data.js";
 
@@ -68,20 +68,20 @@ export function lineColour(colour) {
 }
 
 // How a mark is painted: {path, fill, edge, width, hole}.
-function markOf(label, result, radius) {
-  const { colour, marker, variant } = LOOKS[label], hollow = result === 1;
+function markOf(label, radius) {
+  const { colour, marker, variant } = LOOKS[label];
   return {
     path: (MARKERS[marker] ?? MARKERS.o)(radius),
-    fill: hollow ? variable("--ground") : colour,
-    edge: hollow ? lineColour(colour) : variable("--halo"),
-    width: hollow ? 1.8 : 0.8,
+    fill: colour,
+    edge: variable("--halo"),
+    width: 0.8,
     hole: variant > 0 ? radius * 0.42 : 0,
-    holeFill: hollow ? lineColour(colour) : variable("--ground"),
+    holeFill: variable("--ground"),
   };
 }
 
-export function markIcon(label, result = 0) {
-  const mark = markOf(label, result, 5.5), icon = d3.create("svg").attr("width", 18).attr("height", 18)
+export function markIcon(label) {
+  const mark = markOf(label, 5.5), icon = d3.create("svg").attr("width", 18).attr("height", 18)
     .attr("viewBox", "-9 -9 18 18").attr("aria-hidden", "true");
   icon.append("path").attr("d", mark.path).attr("fill", mark.fill).attr("stroke", mark.edge).attr("stroke-width", mark.width);
   if (mark.hole) icon.append("circle").attr("r", mark.hole).attr("fill", mark.holeFill);
@@ -90,12 +90,12 @@ export function markIcon(label, result = 0) {
 
 // Marks painted once, then stamped: 100,000 points are as many drawImage calls.
 export const stamps = new Map();
-export function stampOf(label, result, radius, ratio) {
-  const key = JSON.stringify([label, result, radius, ratio]);
+export function stampOf(label, radius, ratio) {
+  const key = JSON.stringify([label, radius, ratio]);
   if (!stamps.has(key)) {
     const size = Math.ceil(2 * (1.6 * radius + 2)), canvas = document.createElement("canvas");
     canvas.width = canvas.height = size * ratio;
-    const pen = canvas.getContext("2d"), mark = markOf(label, result, radius);
+    const pen = canvas.getContext("2d"), mark = markOf(label, radius);
     pen.scale(ratio, ratio);
     pen.translate(size / 2, size / 2);
     const path = new Path2D(mark.path);

@@ -1,7 +1,7 @@
 // Means of a number over seeds, then over units, with intervals: the rule of the program's summary
 // (kvbench: results/mean_interval.hpp), over those of the chosen units that every method shown has.
 
-import { CELLS, DATA, S, STATUS, wordsOf } from "./data.js";
+import { CELLS, DATA, STATUS, wordsOf } from "./data.js";
 
 function quantile975(freedom) {
   if (freedom <= DATA.t975.length) return DATA.t975[freedom - 1];
@@ -60,7 +60,7 @@ export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 // The comparison of the rows whose method is shown: {units, rows} as masks, `said` of the others,
 // and for each row how many units it `has` with a number of `path`, of how many that any was asked for.
 function computeSame(path, choice) {
-  const chosen = unitMask(choice), U = DATA.units.length, rows = DATA.results.length * S;
+  const chosen = unitMask(choice), U = DATA.units.length, rows = DATA.settings.length;
   const values = CELLS.numbers[path], isNull = (cell) => !values || values[cell] !== values[cell];
   const visible = DATA.settings.map(({ label }) => !choice.hidden.has(label));
   const has = Array.from({ length: rows }, () => new Uint8Array(U)), asked = new Uint8Array(U);
@@ -75,18 +75,18 @@ function computeSame(path, choice) {
     if (isNull(cell)) {
       nulls++;
       without.add(DATA.settings[CELLS.setting[cell]].label);
-    } else has[CELLS.row[cell]][unit] = 1;
+    } else has[CELLS.setting[cell]][unit] = 1;
   }
   const sum = (mask) => mask.reduce((count, value) => count + value, 0);
   const count = Uint32Array.from(has, sum), every = sum(asked), said = [];
   const taking = [...count.keys()].filter((row) => count[row]);
-  const labelOf = (row) => DATA.settings[row % S].label;
+  const labelOf = (row) => DATA.settings[row].label;
   const inAll = (masks) => asked.map((value, unit) => Number(value && masks.every((mask) => mask[unit])));
   const inAny = (masks) => asked.map((_, unit) => Number(masks.some((mask) => mask[unit])));
   let units = inAll(taking.map((row) => has[row])), compared = new Uint8Array(rows).fill(1);
   if (taking.length && !sum(units)) {
-    // As units.py: those that every method of a result has in some setting.
-    const methods = d3.nest().key((row) => JSON.stringify([Math.floor(row / S), labelOf(row)])).entries(taking);
+    // As units.py: those that every method has in some setting.
+    const methods = d3.nest().key(labelOf).entries(taking);
     units = inAll(methods.map((method) => inAny(method.values.map((row) => has[row]))));
     compared = Uint8Array.from(has, (mask) => Number(units.every((value, unit) => !value || mask[unit])));
   }
@@ -144,10 +144,10 @@ function groupMeans(groups, values, weights, keep) {
   return { sum, weight, count };
 }
 
-// Per row of the settings' view (result and setting): mean, deviation over seeds, interval. A row
+// Per row of the settings' view: mean, deviation over seeds, interval. A row
 // that lacks the number in a unit that is compared has no mean.
 function computeMeans(path, choice) {
-  const rows = DATA.results.length * DATA.settings.length, same = sameUnits(choice.metric, choice);
+  const rows = DATA.settings.length, same = sameUnits(choice.metric, choice);
   const values = CELLS.numbers[path], weights = CELLS.weights[path];
   const blank = () => new Float64Array(rows).fill(NaN);
   const out = { mean: blank(), std: blank(), low: blank(), high: blank(), units: new Uint32Array(rows),
@@ -207,29 +207,10 @@ export function narrower(means, rows) {
   return `${means.over[few]} carry these intervals; ${more} narrow them: data/dumps.sh.`;
 }
 
-// Mean over seeds and texts of one row, by layer and head: Map of "layer/head" to a number.
-export function headMeans(path, row, sequence) {
-  const keep = unitMask({ layer: null, head: null, sequence });
-  const values = CELLS.numbers[path], perUnit = new Map();
-  for (const cell of cellsOfRow(row)) {
-    const value = values[cell], unit = CELLS.unit[cell];
-    if (value !== value || !keep[unit]) continue;
-    const entry = perUnit.get(unit) || [0, 0];
-    perUnit.set(unit, [entry[0] + value, entry[1] + 1]);
-  }
-  const byHead = new Map();
-  for (const [unit, [sum, count]] of perUnit) {
-    const { layer, kv_head: head } = DATA.units[unit], key = `${layer}/${head}`;
-    const entry = byHead.get(key) || [0, 0];
-    byHead.set(key, [entry[0] + sum / count, entry[1] + 1]);
-  }
-  return new Map([...byHead].map(([key, [sum, count]]) => [key, sum / count]));
-}
-
 // Cells of every row of the settings' view, by one pass.
 export const CELLS_OF_ROW = (() => {
-  const lists = Array.from({ length: DATA.results.length * DATA.settings.length }, () => []);
-  for (let cell = 0; cell < CELLS.count; cell++) lists[CELLS.row[cell]].push(cell);
+  const lists = DATA.settings.map(() => []);
+  for (let cell = 0; cell < CELLS.count; cell++) lists[CELLS.setting[cell]].push(cell);
   return lists;
 })();
 export const cellsOfRow = (row) => CELLS_OF_ROW[row];

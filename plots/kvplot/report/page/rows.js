@@ -1,7 +1,7 @@
 // Rows that the table lists and the scatter shows. A row's number (id) is, by view:
-//   settings: result * number of settings + setting;  cells: the cell;  pairs: the setting.
+//   settings: the setting;  cells: the cell.
 
-import { CELLS, commandOf, DATA, DESCRIBED, idOf, reasonOf, resultName, S, seedOf, STATUS, wordsOf } from "./data.js";
+import { CELLS, commandOf, DATA, DESCRIBED, idOf, reasonOf, seedOf, STATUS, wordsOf } from "./data.js";
 import { CELLS_OF_ROW, cellsOfRow, meansOf, sameUnits, textName, unitMask } from "./means.js";
 
 export const MEMORY = "memory.fraction";
@@ -12,7 +12,7 @@ const paramOf = (setting, name) => {
 };
 // A path of a cell's number, or params.NAME.
 export const meanOf = (path, row, choice) => path.startsWith("params.")
-  ? paramOf(row % S, path.slice(7)) : meansOf(path, choice).mean[row];
+  ? paramOf(row, path.slice(7)) : meansOf(path, choice).mean[row];
 export const cellNumber = (path, cell) => path.startsWith("params.")
   ? paramOf(CELLS.setting[cell], path.slice(7)) : CELLS.numbers[path][cell];
 
@@ -44,19 +44,17 @@ const others = (choice, value) => [...HEADLINES, ...DATA.numbers.filter((path) =
 export const VIEWS = {
   settings: {
     name: "settings (means)",
-    settingOf: (id) => id % S,
-    resultOf: (id) => Math.floor(id / S),
+    settingOf: (id) => id,
     ids: () => CELLS_OF_ROW.flatMap((cells, row) => cells.length ? [row] : []),
     passesUnits: true,  // some cell does
     number: (path, id, choice) => meanOf(path, id, choice),
     cells: (id) => cellsOfRow(id),
-    shown: ["result", "method", "parameters", "against", "metric", "std", "low", "high", ...HEADLINES, "units", "cells"],
+    shown: ["method", "parameters", "against", "metric", "std", "low", "high", ...HEADLINES, "units", "cells"],
     columns(choice) {
       const { metric, against } = choice, means = meansOf(metric, choice), same = sameUnits(metric, choice);
       const more = others(choice, (path, id) => meanOf(path, id, choice));
       const isHeadline = ({ key }) => HEADLINES.includes(key);
       return [
-        textColumn("result", "result", (id) => resultName(this.resultOf(id))),
         ...ofSetting(this.settingOf),
         numberColumn("against", headOfPath(against), (id) => meanOf(against, id, choice), meaning(against)),
         numberColumn("metric", wordsOf(metric), (id) => means.mean[id], meaning(metric)),
@@ -79,16 +77,14 @@ export const VIEWS = {
   cells: {
     name: "single cells",
     settingOf: (id) => CELLS.setting[id],
-    resultOf: (id) => CELLS.result[id],
     ids: () => Uint32Array.from({ length: CELLS.count }, (_, cell) => cell),
     passesUnits: false,  // the cell itself does
     number: (path, id) => cellNumber(path, id),
     cells: (id) => [id],
-    shown: ["result", "method", "parameters", "sequence", "layer", "head", "seed", "against", "metric", "status"],
+    shown: ["method", "parameters", "sequence", "layer", "head", "seed", "against", "metric", "status"],
     columns(choice) {
       const { metric, against } = choice, unit = (id) => DATA.units[CELLS.unit[id]];
       return [
-        textColumn("result", "result", (id) => resultName(CELLS.result[id])),
         ...ofSetting(this.settingOf),
         textColumn("sequence", "sequence", (id) => textName(unit(id))),
         numberColumn("layer", "layer", (id) => unit(id).layer),
@@ -101,36 +97,6 @@ export const VIEWS = {
         textColumn("reason", "reason", reasonOf),
         textColumn("id", "id", idOf),
         textColumn("command", "command", (id) => commandOf([id])),
-      ];
-    },
-  },
-  pairs: {
-    name: "A against B",
-    settingOf: (id) => id,
-    resultOf: () => null,
-    ids: () => DATA.settings.flatMap((_, s) => CELLS_OF_ROW[s].length && CELLS_OF_ROW[S + s].length ? [s] : []),
-    passesUnits: true,  // some cell does
-    // Filters by a number ask for B, the candidate.
-    number: (path, id, choice) => meanOf(path, S + id, choice),
-    cells: (id) => cellsOfRow(S + id),
-    shown: ["method", "parameters", "a", "b", "ratio", "verdict", "limits", "memory_a", "memory_b", "memory_verdict"],
-    columns(choice) {
-      const { metric } = choice, means = meansOf(metric, choice), memory = meansOf(MEMORY, choice);
-      const verdict = (id, path, place) => DATA.comparison?.verdicts[id]?.[path]?.[place];
-      const range = (ci) => ci ? `${shortNumber(ci[0])} to ${shortNumber(ci[1])}` : "";
-      return [
-        ...ofSetting(this.settingOf),
-        numberColumn("a", `A: ${wordsOf(metric)}`, (id) => means.mean[id], metric),
-        numberColumn("b", `B: ${wordsOf(metric)}`, (id) => means.mean[S + id], metric),
-        numberColumn("ratio", "ratio of means", (id) => means.mean[S + id] / means.mean[id], "B / A"),
-        textColumn("verdict", "verdict", (id) => verdict(id, metric, 0) ?? "",
-                   "of kvbench compare, on all units"),
-        textColumn("limits", "B/A, 95 %", (id) => range(verdict(id, metric, 2)),
-                   "geometric mean over units, of kvbench compare"),
-        numberColumn("memory_a", "A: memory", (id) => memory.mean[id], MEMORY),
-        numberColumn("memory_b", "B: memory", (id) => memory.mean[S + id], MEMORY),
-        textColumn("memory_verdict", "memory's verdict", (id) => verdict(id, MEMORY, 0) ?? ""),
-        textColumn("command", "command of B", (id) => commandOf(chosenCells(cellsOfRow(S + id), choice))),
       ];
     },
   },
@@ -190,10 +156,10 @@ function wordPredicate(word, view) {
     has(setting.label) || has(setting.algorithm) || has(DESCRIBED[place].all));
   if (view !== VIEWS.cells) return (id) => ofSettings[view.settingOf(id)];
   const ofUnits = DATA.units.map((unit) => has(unit.sequence));
-  const ofReasons = DATA.results.map((part) => part.reasons.map(has));
+  const ofReasons = DATA.result.reasons.map(has);
   const ofStatus = STATUS.map(has), isId = /^[0-9a-f]{6,}$/.test(word);
   return (id) => ofSettings[CELLS.setting[id]] || ofUnits[CELLS.unit[id]] || ofStatus[CELLS.status[id]] ||
-    ofReasons[CELLS.result[id]][CELLS.reason[id]] || (isId && idOf(id).startsWith(word));
+    ofReasons[CELLS.reason[id]] || (isId && idOf(id).startsWith(word));
 }
 
 // Numbers of the rows that pass every filter, and what the search has of terms that name nothing.

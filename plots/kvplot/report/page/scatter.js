@@ -1,10 +1,10 @@
 // The scatter: points on a canvas, the grid in an SVG below, axes and marks of what is pointed at in one above.
 
-import { DATA, S, wordsOf } from "./data.js";
+import { DATA, wordsOf } from "./data.js";
 import { meansOf } from "./means.js";
-import { meanOf, ofSetting, shortNumber, VIEWS } from "./rows.js";
+import { ofSetting, shortNumber, VIEWS } from "./rows.js";
 import { choose, element, isChosen, state } from "./state.js";
-import { DASHES, lineColour, LOOKS, stampOf, variable } from "./marks.js";
+import { DASHES, lineColour, LOOKS, stampOf } from "./marks.js";
 import { describe } from "./describe.js";
 
 export const ROUNDING = 1e-9;  // errors below are exact to rounding; on a logarithmic axis they lie on its edge
@@ -16,27 +16,19 @@ const layers = {
   y: svg.append("g").attr("class", "axis"), brush: svg.append("g"), marks: svg.append("g").attr("class", "marks"),
   words: svg.append("g").attr("class", "words"),
 };
-// The drawn points: each one's row number (id), result and pixels.
-export let points = { count: 0, id: [], result: [], x: [], y: [], px: [], py: [] };
+// The drawn points: each one's row number (id) and pixels.
+export let points = { count: 0, id: [], x: [], y: [], px: [], py: [] };
 export let scene = null;
 let tree = null, current = -1;
 
 function gather(ids) {
-  const view = VIEWS[state.view], pairs = view === VIEWS.pairs, found = { id: [], result: [], x: [], y: [] };
-  const add = (id, result, row) => {
-    const x = pairs ? meanOf(state.against, row, state) : view.number(state.against, id, state);
-    const y = pairs ? meanOf(state.metric, row, state) : view.number(state.metric, id, state);
-    if (x !== x || y !== y) return;
+  const view = VIEWS[state.view], found = { id: [], x: [], y: [] };
+  for (const id of ids) {
+    const x = view.number(state.against, id, state), y = view.number(state.metric, id, state);
+    if (x !== x || y !== y) continue;
     found.id.push(id);
-    found.result.push(result);
     found.x.push(x);
     found.y.push(y);
-  };
-  for (const id of ids) {
-    if (pairs) {
-      add(id, 0, id);
-      add(id, 1, S + id);
-    } else add(id, view.resultOf(id), id);
   }
   const count = found.id.length;
   return { ...found, count, px: new Float64Array(count), py: new Float64Array(count) };
@@ -131,26 +123,24 @@ function paint() {
   }
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.clearRect(0, 0, width, height);
-  if (VIEWS[state.view] === VIEWS.pairs) joinPairs(pen);
-  else if (state.frontier && state.view === "settings") drawFrontiers(pen);
+  if (state.frontier && state.view === "settings") drawFrontiers(pen);
   if (state.intervals && state.view === "settings") drawIntervals(pen);
   const radius = points.count > 2000 ? 3 : points.count > 500 ? 4 : 5.5;
   pen.globalAlpha = points.count > 500 ? 0.75 : 1;
-  const view = VIEWS[state.view], both = DATA.results.length > 1;
+  const view = VIEWS[state.view];
   let previous = "", stamp = null;
   for (let i = 0; i < points.count; i++) {
-    const label = DATA.settings[view.settingOf(points.id[i])].label, result = both ? points.result[i] : 0;
-    const key = label + result;
-    if (key !== previous) {
-      stamp = stampOf(label, result, radius, ratio);
-      previous = key;
+    const { label } = DATA.settings[view.settingOf(points.id[i])];
+    if (label !== previous) {
+      stamp = stampOf(label, radius, ratio);
+      previous = label;
     }
     pen.drawImage(stamp.canvas, points.px[i] - stamp.size / 2, points.py[i] - stamp.size / 2, stamp.size, stamp.size);
   }
   pen.globalAlpha = 1;
 }
 
-// Every point as a few pixels, those of B with a hole, blended over one another: 100,000 take some
+// Every point as a few pixels, blended over one another: 100,000 take some
 // milliseconds, where as many calls of the canvas take seconds. Points are taken in a scattered order,
 // so that no method covers those before it.
 function dots(picture) {
@@ -159,12 +149,12 @@ function dots(picture) {
   const ofSetting = DATA.settings.map(({ label }) => colours.get(label));
   const n = points.count, stride = 7919 % n ? 7919 : 7907;
   for (let k = 0, i = 0; k < n; k++, i = (i + stride) % n) {
-    const { r, g, b } = ofSetting[view.settingOf(points.id[i])], hollow = points.result[i] === 1;
+    const { r, g, b } = ofSetting[view.settingOf(points.id[i])];
     const left = Math.round(points.px[i] * scene.ratio) - size, top = Math.round(points.py[i] * scene.ratio) - size;
     for (let dy = 0; dy <= 2 * size; dy++) {
       for (let dx = 0; dx <= 2 * size; dx++) {
         const far = (dx - size) ** 2 + (dy - size) ** 2, x = left + dx, y = top + dy;
-        if (far > size * size || (hollow && far < 2) || x < 0 || y < 0 || x >= width || y >= height) continue;
+        if (far > size * size || x < 0 || y < 0 || x >= width || y >= height) continue;
         const at = 4 * (y * width + x), under = data[at + 3], alpha = under + (255 - under) * 0.6;
         const share = 153 / alpha < 1 ? 153 / alpha : 1;
         data[at] += (r - data[at]) * share;
@@ -179,11 +169,11 @@ function dots(picture) {
 
 const labelOf = (point) => DATA.settings[VIEWS[state.view].settingOf(points.id[point])].label;
 
-// Per label and result the settings that no other of them beats in both axes, joined.
+// Per label the settings that no other of them beats in both axes, joined.
 function drawFrontiers(pen) {
   const series = new Map();
   for (let i = 0; i < points.count; i++) {
-    const key = `${points.result[i]} ${labelOf(i)}`;
+    const key = labelOf(i);
     if (!series.has(key)) series.set(key, []);
     series.get(key).push(i);
   }
@@ -204,23 +194,10 @@ function drawFrontiers(pen) {
   pen.globalAlpha = 1;
 }
 
-function joinPairs(pen) {
-  pen.strokeStyle = variable("--quiet");
-  pen.lineWidth = 1;
-  pen.beginPath();
-  for (let i = 0; i + 1 < points.count; i++) {
-    if (points.id[i] !== points.id[i + 1]) continue;
-    pen.moveTo(points.px[i], points.py[i]);
-    pen.lineTo(points.px[i + 1], points.py[i + 1]);
-  }
-  pen.stroke();
-}
-
 // Ends of a point's interval in pixels, kept within the axes.
 function intervalOf(point) {
   if (state.view === "cells") return null;
-  const means = meansOf(state.metric, state);
-  const row = state.view === "pairs" ? points.result[point] * S + points.id[point] : points.id[point];
+  const means = meansOf(state.metric, state), row = points.id[point];
   const bottom = scene.height - MARGIN.bottom, { scale, edge } = scene.y;
   if (means.low[row] !== means.low[row]) return null;
   const place = (value) => Math.min(bottom, Math.max(MARGIN.top, value <= 0 && state.yscale === "log" || value < edge ? bottom : scale(value)));
@@ -288,7 +265,7 @@ function showHover(point) {
   const box = element("hover");
   box.hidden = point < 0;
   if (point < 0) return;
-  box.replaceChildren(...describe(points.id[point], points.result[point]));
+  box.replaceChildren(...describe(points.id[point]));
   const left = Math.min(points.px[point] + 14, scene.width - box.offsetWidth - 4);
   const above = points.py[point] - box.offsetHeight - 12;
   box.style.left = `${Math.max(2, left)}px`;
@@ -329,9 +306,9 @@ plot.addEventListener("click", (event) => {
 
 // Its row is chosen; its text stays (a finger has no other way to point).
 function choosePoint(point) {
-  const id = points.id[point], result = points.result[point];
+  const id = points.id[point];
   plot.dispatchEvent(new CustomEvent("choose", { detail: id }));
-  pointAt(points.id.findIndex((each, i) => each === id && points.result[i] === result));
+  pointAt(points.id.indexOf(id));
 }
 
 plot.addEventListener("keydown", (event) => {

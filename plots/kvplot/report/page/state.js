@@ -34,15 +34,14 @@ function fillSelect(id, entries) {
   element(id).replaceChildren(...entries.map(([value, text]) => make("option", { value }, text)));
 }
 
-export const OF_UNITS = {
+const OF_UNITS = {
   layer: unique(DATA.units.map((unit) => unit.layer)),
   head: unique(DATA.units.map((unit) => unit.kv_head)),
   sequence: unique(DATA.units.map(textName)),
 };
 
 export function fillControls() {
-  const views = Object.entries(VIEWS).filter(([name]) => name !== "pairs" || DATA.results.length > 1);
-  fillSelect("view", views.map(([name, view]) => [name, view.name]));
+  fillSelect("view", Object.entries(VIEWS).map(([name, view]) => [name, view.name]));
   fillSelect("metric", METRICS.map((path) => [path, wordsOf(path)]));
   fillSelect("against", AGAINST.map((path) => [path, wordsOf(path)]));
   for (const [name, values] of Object.entries(OF_UNITS)) {

@@ -1,6 +1,5 @@
 // The table below the scatter: sortable, a page of rows at a time.
 
-import { DATA } from "./data.js";
 import { sameUnits } from "./means.js";
 import { chosenRows, sortedRows, VIEWS } from "./rows.js";
 import { choose, element, isChosen, make, state } from "./state.js";
@@ -12,9 +11,9 @@ export const table = element("table");
 // Rows that pass, sorted; columns that are shown.
 export let listed = { ids: [], columns: [], unknown: [] };
 
-// Columns of a view: those of two results alone only if there are two; the user's choice over the view's.
+// Columns of a view: the user's choice over the view's.
 function columnsOf(view) {
-  const all = view.columns(state).filter(({ key }) => key !== "result" || DATA.results.length > 1);
+  const all = view.columns(state);
   const chosen = state.columns[state.view] ?? new Set([...view.shown, ...(sameUnits(state.metric, state).isLacking ? ["has"] : [])]);
   return { all, shown: all.filter(({ key }) => chosen.has(key)) };
 }
@@ -54,11 +53,8 @@ function headOf(column) {
 function fieldOf(column, id) {
   if (column.number) return make("td", { class: "number" }, column.format(column.value(id)));
   const text = column.text(id);
-  if (column.key === "method") {
-    return make("td", {}, markIcon(text, DATA.results.length > 1 ? VIEWS[state.view].resultOf(id) ?? 0 : 0), ` ${text}`);
-  }
-  const verdict = column.key.endsWith("verdict") && ["same", "better", "worse", "unclear"].includes(text);
-  return make("td", { class: verdict || column.key === "status" ? text : column.key === "limits" ? "whole" : null }, text);
+  if (column.key === "method") return make("td", {}, markIcon(text), ` ${text}`);
+  return make("td", { class: column.key === "status" ? text : null }, text);
 }
 
 function rowOf(id, columns, place) {
