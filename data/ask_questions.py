@@ -85,7 +85,7 @@ class Asked:
         from loop import loop_run
 
         self.model, self.question, self.args, self.out = model, question, args, out
-        self.rows = len(question.answer)  # that ask
+        self.rows = len(question.answer)  # evidence rows
         loop_run.discard(out)
         out.mkdir(exist_ok=True)
         tokens = len(question.ids)
@@ -108,7 +108,7 @@ class Asked:
         return self._texts[prompt]
 
     def logits(self, prompt: int, answers: Any) -> Any:
-        """Of the rows that ask: [rows, vocabulary]."""
+        """[rows, vocabulary] of the evidence rows."""
         import torch
         from loop import loop_run
 

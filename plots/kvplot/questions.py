@@ -68,7 +68,7 @@ def run(arguments: Namespace) -> list[str]:
 def read(folder: Path) -> tuple[pandas.DataFrame, pandas.DataFrame]:
     """A row per question, and one per question, protocol and setting that was answered: `right`, 1
     where every token of the answer is the most likely one; `rank`, of the answer's first token;
-    `kl`, the mean over the rows that ask; `mass`, the evidence's attention over its exact one."""
+    `kl`, the mean over the evidence rows; `mass`, the evidence's attention over its exact one."""
     asked, rows = [], []
     for path in sorted(folder.glob("*.jsonl")):
         head, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
@@ -95,7 +95,7 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
     asked = 1.0  # the full cache, less the sentence
     if "memory" in record:
         share = record["reads" if record["label"] == READING else "memory"]
-        asked = 0.2 if share < 0.4 else 0.5  # what the sweep asks for, or comes next to it
+        asked = 0.2 if share < 0.4 else 0.5  # near what the sweep asks for
     exact = record.get("mass_exact")
     return {
         "protocol": record["protocol"],
@@ -188,14 +188,17 @@ def _compared(apart: pandas.DataFrame) -> dict[str, Any]:
 
 
 def pairs(answers: pandas.DataFrame) -> pandas.DataFrame:
+    """Over all distances, and at each."""
+    depths = [("all", answers), *answers.groupby("depth")]
     rows = []
-    for (protocol, asked), own in answers.groupby(["protocol", "asked"]):
-        labels = _by_label(own)
-        for one, other in PAIRS:
-            if one in labels and other in labels:
-                found = _compared(_differences(labels[one], labels[other]))
-                rows.append({"protocol": protocol, "asked": asked, "one": one, "other": other,
-                             **found})  # fmt: skip
+    for depth, at in depths:
+        for (protocol, asked), own in at.groupby(["protocol", "asked"]):
+            labels = _by_label(own)
+            for one, other in PAIRS:
+                if one in labels and other in labels:
+                    found = _compared(_differences(labels[one], labels[other]))
+                    rows.append({"depth": depth, "protocol": protocol, "asked": asked, "one": one,
+                                 "other": other, **found})  # fmt: skip
     return pandas.DataFrame(rows)
 
 

@@ -62,7 +62,8 @@ class Questions(unittest.TestCase):
         self.assertEqual((methods.loc["seen", "snapkv"]["right"], methods.loc["unseen", "quest"]["asked"]), (1.0, 0.2))
         lost = methods.loc["unseen", "without the sentence"]
         self.assertEqual((round(lost["rank"], 9), lost["kl"], lost["asked"]), (100, 7.0, 1.0))
-        pair, = found["pairs"].to_dict("records")
+        pair, again = found["pairs"].to_dict("records")
+        self.assertEqual((pair["depth"], again["depth"], again["kl"]), ("all", "0.1", -2.0))
         self.assertEqual((pair["one"], pair["other"], round(pair["ratio"], 9), pair["ratio_holds"]),
                          ("snapkv", "uniform", 0.5, 3))
         self.assertAlmostEqual(pair["kl_low"], -2 - T2 / 3 ** 0.5)
@@ -79,7 +80,7 @@ class Questions(unittest.TestCase):
         lines = [line(text, record("seen", "h2o", 3.0, [3, 1], 0.3),
                       record("seen", "h2o with decay", 2.0 + shift, [3, 1], 0.3 + shift))
                  for text, shift in zip("abcd", (0.0, 0.01, 0.02, 0.01))]
-        pair, = self.tables(*lines)["pairs"].to_dict("records")
+        pair, _ = self.tables(*lines)["pairs"].to_dict("records")
         self.assertEqual((pair["kl_holds"], pair["ratio_holds"]), (4, 0))
 
     def test_other_files_are_refused(self):
