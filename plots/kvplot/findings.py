@@ -661,7 +661,9 @@ def questions(tables: Tables) -> pyplot.Figure:
     axes[0][0].set_ylim(0.6, 6e4)
     style.plain_log(axes[0][0].yaxis)
     style.outer_labels(
-        axes, "tokens from the sentence to the question", ["rank of the right token", "Frobenius error"]
+        axes,
+        "tokens from the sentence to the question",
+        ["rank of the right token", "Frobenius error"],
     )
     handles, labels = axes[0][0].get_legend_handles_labels()
     style.legend_above(axes[0][0], dict(zip(labels, handles)))
