@@ -178,7 +178,7 @@ class Asked:
             chosen = frozenset(setting.layers)
             try:
                 logits = self.logits(prompt, Replayed(text, setting, files, chosen))
-            except Unsuitable:  # no cache file says what a reading method reads
+            except Unsuitable:  # weights that are not those of a softmax
                 record["decisions"] = "live"
                 logits = self.logits(prompt, Live(text, setting, files, chosen))
             record |= {"status": "ok", **self.told(logits, full)}

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 import ask_questions
-from looped import IDS, PROMPT, TOKENS, Folder, Replayed, apart, loop_run
+from looped import IDS, PROMPT, TOKENS, Folder, Read, Replayed, apart, loop_run
 from loop import loop_settings
 from loop.loop_caches import CacheFiles
 
@@ -92,7 +92,8 @@ class Asked(Folder):
     def test_records_of_all_and_of_nothing(self):
         sweep = self.sweep([{"algorithm": "exact"}, {"algorithm": "window", "params": {"budget": 24}},
                             {"algorithm": "oracle_topk", "params": {"budget": 96}},
-                            {"algorithm": "quest", "params": {"budget": 64}}])
+                            {"algorithm": "balancekv_prefill",
+                             "params": {"T": 2, "sinks": 4, "recent": 8}}])
         first, args = self.asked([7, 8], sweep)
         answer = first.full(PROMPT).argmax(dim=1).tolist()
         asked, _ = self.asked(answer, sweep)
@@ -103,15 +104,28 @@ class Asked(Folder):
         self.assertGreater(min(line["without"]["kl"]), 1e-3)
         self.assertEqual([(each["protocol"], each["label"]) for each in line["records"]],
                          [(protocol, label) for protocol in ("seen", "unseen")
-                          for label in ("exact", "window", "oracle_topk", "quest")])
-        for exact, window, top, quest in (line["records"][:4], line["records"][4:]):
+                          for label in ("exact", "window", "oracle_topk", "balancekv_prefill")])
+        for exact, window, top, live in (line["records"][:4], line["records"][4:]):
             for whole in (exact, top):
                 self.assertEqual((whole["rank"], whole["held"]), ([1, 1], 1.0))
                 self.assertLess(max(*whole["kl"], whole["error"]), 1e-6)
                 self.assertAlmostEqual(whole["mass"], whole["mass_exact"], places=9)
             self.assertEqual((window["held"], window["mass"]), (0.0, 0.0))
             self.assertGreater(min(*window["kl"], window["error"]), 1e-3)
-            self.assertEqual((quest["decisions"], "decisions" in window), ("live", False))
+            self.assertEqual((live["decisions"], "decisions" in window), ("live", False))
+
+    def test_rows_that_are_not_scored_read_the_same(self):
+        """Cache files have weights at scored rows; the question's rows are not scored."""
+        algorithms = [{"algorithm": "uniform", "params": {"budget": 20, "sinks": 4, "recent": 8}},
+                      {"algorithm": "h2o", "params": {"budget": 20}},
+                      {"algorithm": "quest", "params": {"budget": 32, "page": 4}}]
+        model = self.model("llama")
+        every, last = (Read(self, model, algorithms, evaluate={"rows": rows})
+                       for rows in ("all", {"last": 2}))
+        for place in range(len(algorithms)):
+            whole = every.logits(Replayed, place)
+            self.assertEqual(apart(whole, last.logits(Replayed, place)), 0.0)
+            self.assertGreater(apart(whole, every.whole()), 1e-3)
 
     def test_a_question_that_is_not_answered_goes_no_further(self):
         sweep = self.sweep([{"algorithm": "exact"}])
