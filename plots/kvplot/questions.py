@@ -216,17 +216,19 @@ def protocols(answers: pandas.DataFrame) -> pandas.DataFrame:
 
 def ranks(answers: pandas.DataFrame) -> pandas.DataFrame:
     """Spearman's rank correlation with KL over the methods that hold as much, of each text's means:
-    of the error, and of what is lost of the evidence and of its attention."""
+    of the error, and of what is lost of the evidence and of its attention; over all distances, and at
+    each."""
     held = answers[(answers["label"] != READING) & (answers["asked"] < 1)]
     rows = []
-    for (protocol, asked), own in held.groupby(["protocol", "asked"]):
-        per = own.groupby(["text", "label"])[["error", "held", "mass", "kl"]].mean()
-        for metric, sign in (("error", 1), ("held", -1), ("mass", -1)):
-            rho = pandas.DataFrame(
-                [{"text": text, "rho": sign * each[metric].rank().corr(each["kl"].rank())}
-                 for text, each in per.groupby("text")]
-            )  # fmt: skip
-            rows.append({"protocol": protocol, "asked": asked, "metric": metric,
-                         **interval(rho, "rho"), "methods": own["label"].nunique(),
-                         "texts": len(rho)})  # fmt: skip
+    for depth, at in [("all", held), *held.groupby("depth")]:
+        for (protocol, asked), own in at.groupby(["protocol", "asked"]):
+            per = own.groupby(["text", "label"])[["error", "held", "mass", "kl"]].mean()
+            for metric, sign in (("error", 1), ("held", -1), ("mass", -1)):
+                rho = pandas.DataFrame(
+                    [{"text": text, "rho": sign * each[metric].rank().corr(each["kl"].rank())}
+                     for text, each in per.groupby("text")]
+                )  # fmt: skip
+                rows.append({"depth": depth, "protocol": protocol, "asked": asked, "metric": metric,
+                             **interval(rho, "rho"), "methods": own["label"].nunique(),
+                             "texts": len(rho)})  # fmt: skip
     return pandas.DataFrame(rows)

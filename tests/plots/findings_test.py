@@ -187,8 +187,11 @@ class Findings(unittest.TestCase):
         for at, label in ((0.2, "snapkv"), (0.2, "tova"), (0.5, "snapkv")):
             self.assertGreater(change[at, label]["kl_low"], 0)
             self.assertEqual(change[at, label]["kl_holds"], change[at, label]["texts"])
-        rho = {(row["protocol"], row["asked"], row["metric"]): row for row in table("questions/ranks")}
-        self.assertLess(rho["unseen", 0.2, "error"]["rho_high"], rho["seen", 0.2, "error"]["rho_low"])
+        rho = {tuple(row[name] for name in ("depth", "protocol", "asked", "metric")): row
+               for row in table("questions/ranks")}
+        for depth in ("all", 0.1, 0.5):
+            self.assertLess(rho[depth, "unseen", 0.2, "error"]["rho_high"], rho[depth, "seen", 0.2, "error"]["rho_low"])
+        self.assertGreater(rho[0.9, "unseen", 0.2, "error"]["rho_low"], 0)
         pairs = {tuple(row[name] for name in ("depth", "protocol", "asked", "one")): row
                  for row in table("questions/pairs") if row["other"] in ("h2o", "tova")}
         self.assertLess(pairs[0.9, "unseen", 0.2, "h2o with decay"]["kl_high"], 0)
