@@ -216,8 +216,8 @@ def protocols(answers: pandas.DataFrame) -> pandas.DataFrame:
 
 def ranks(answers: pandas.DataFrame) -> pandas.DataFrame:
     """Spearman's rank correlation with KL over the methods that hold as much, of each text's means:
-    of the error, and of what is lost of the evidence and of its attention; over all distances, and at
-    each."""
+    of the error, and of what is lost of the evidence and of its attention. Over all distances, and
+    at each."""
     held = answers[(answers["label"] != READING) & (answers["asked"] < 1)]
     rows = []
     for depth, at in [("all", held), *held.groupby("depth")]:
