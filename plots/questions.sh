@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # plots/questions.sh [FOLDER [PARTS]]: questions about a sentence of the prompt, over compressed caches, asked of the
 # model and in the texts that `data/dumps.sh FOLDER --only 'smollm2-*'` fetched; tables in results/questions. Fifty
-# questions take 45 minutes of a core. PARTS of them run at a time (default 1). It resumes after an interruption.
+# questions take about an hour of a core. PARTS of them run at a time (default 1). It resumes after an interruption.
 folder=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")/inputs
 parts=${2:-1}
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
