@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from command import MODEL_PACKAGES, exit_code, needed, packages, refuse
 
@@ -89,23 +90,26 @@ def made(parts: Parts, tokens: int, depth: float, decode: Callable[[list[int]], 
     )
 
 
+def parts_of(tokenizer: Any, text: str, needle: str, question: str, answer: str) -> Parts:
+    def ids_of(words: str) -> list[int]:
+        return list(tokenizer(words, add_special_tokens=False, verbose=False)["input_ids"])
+
+    start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    return Parts(
+        start=start if list(tokenizer("")["input_ids"])[:1] == start else [],
+        text=ids_of(text),
+        needle=ids_of(needle),
+        question=ids_of(question),
+        answer=ids_of(answer),
+    )
+
+
 def tokenized(args: argparse.Namespace) -> tuple[Parts, Callable[[list[int]], str]]:
     with needed(MODEL_PACKAGES):
         from export.token_sequences import tokenizer_of
     tokenizer = tokenizer_of(args.model)
-
-    def ids_of(text: str) -> list[int]:
-        return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-
-    start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-    parts = Parts(
-        start=start if list(tokenizer("")["input_ids"])[:1] == start else [],
-        text=ids_of(args.text.read_text(encoding="utf-8")),
-        needle=ids_of(args.needle),
-        question=ids_of(args.question),
-        answer=ids_of(args.answer),
-    )
-    return parts, tokenizer.decode
+    text = args.text.read_text(encoding="utf-8")
+    return parts_of(tokenizer, text, args.needle, args.question, args.answer), tokenizer.decode
 
 
 def outputs(name: Path) -> tuple[Path, Path]:

@@ -148,6 +148,7 @@ def read_texts(
     """The dump OUT/model.h5 of all layers, made if it is not there, and each text's token ids."""
     given = argparse.Namespace(
         **{
+            "evidence": None,
             **vars(args),
             "out": args.out / "model.h5",
             "sequences": 1,
@@ -158,7 +159,6 @@ def read_texts(
             "dtype": None,
             "round": False,
             "materialised": True,
-            "evidence": None,
             "repeat": False,
             "compression": 0,
             "fresh": False,

@@ -619,6 +619,57 @@ def _with_residual(codec: str) -> str:
     return f"{codec} residual=32" if codec.startswith("kivi") else codec
 
 
+# Lines of the figure of questions: a method's colour is the same as above.
+ASKED = {
+    **{name: LINES[name] for name in ("snapkv", "tova", "h2o")},
+    "h2o with decay": ("#E69F00", "<", "-"),
+    **{name: LINES[name] for name in ("expected_attention", "uniform", "streaming_llm")},
+    "quest": ("#56B4E9", "*", "-"),
+}
+
+
+def questions(tables: Tables) -> pyplot.Figure:
+    """Rank of the right token and error over the distance of the sentence, in both protocols;
+    methods of one distance are moved apart."""
+    rows = tables.read("questions/distances").sort_values("distance")
+    figure, axes = style.panels(2, 2, 4.6, sharex=True, sharey="row")
+    titles = {"seen": "question in the prompt", "unseen": "compressed before the question"}
+    for column, (protocol, title) in enumerate(titles.items()):
+        own = rows[rows["protocol"] == protocol]
+        held = own[own["asked"] == 0.2]
+        for place, (name, (colour, marker, dashes)) in enumerate(ASKED.items()):
+            each = held[held["label"] == name]
+            for axis, value in zip(axes[:, column], ("rank", "error")):
+                ends = [each[value] - each[f"{value}_low"], each[f"{value}_high"] - each[value]]
+                axis.errorbar(
+                    each["distance"] + 12 * (place - len(ASKED) / 2),
+                    each[value],
+                    yerr=ends,
+                    color=colour,
+                    marker=marker,
+                    linestyle=dashes,
+                    label=name,
+                    linewidth=0.8,
+                    elinewidth=0.4,
+                )
+        lost = own[own["label"] == "without the sentence"]
+        axes[0][column].plot(
+            lost["distance"], lost["rank"], ":", color="black", label="without the sentence"
+        )
+        axes[0][column].set_title(title)
+    axes[0][0].set_yscale("log")
+    axes[0][0].set_ylim(0.6, 6e4)
+    style.plain_log(axes[0][0].yaxis)
+    style.outer_labels(
+        axes,
+        "tokens from the sentence to the question",
+        ["rank of the right token", "Frobenius error"],
+    )
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    style.legend_above(axes[0][0], dict(zip(labels, handles)))
+    return figure
+
+
 PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "field": field,
     "layers": layers,
@@ -636,6 +687,7 @@ PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "balancekv": balancekv,
     "bits": bits,
     "key_offset": key_offset,
+    "questions": questions,
     "reading": reading,
     "tightness": tightness,
 }

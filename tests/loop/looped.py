@@ -122,4 +122,4 @@ def apart(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 __all__ = ["IDS", "PROMPT", "SOURCE", "TOKENS", "Folder", "Live", "Read", "Replayed", "apart",
-           "called", "tiny_models"]
+           "called", "loop_run", "tiny_models"]

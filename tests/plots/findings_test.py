@@ -177,6 +177,29 @@ class Findings(unittest.TestCase):
         self.assertEqual(sorted(rows, key=lambda head: rows[head]["exact | K kivi V kivi"])[-2:], [(9, 1), (11, 1)])
         self.assertLess(max(bias[9, 1], bias[11, 1]), 6)
 
+    def test_the_page_of_questions(self):
+        page = (ROOT / "plots/QUESTIONS.md").read_text(encoding="utf-8")
+        self.assertEqual([len(parts) for parts in cards(page).values()], [len(PARTS)] * 4)
+        for title, text in sections(page).items():
+            with self.subTest(title):
+                self.assertEqual(loose_numbers(text), [])
+        change = {(row["asked"], row["label"]): row for row in table("questions/protocols")}
+        for at, label in ((0.2, "snapkv"), (0.2, "tova"), (0.5, "snapkv")):
+            self.assertGreater(change[at, label]["kl_low"], 0)
+            self.assertEqual(change[at, label]["kl_holds"], change[at, label]["texts"])
+        rho = {tuple(row[name] for name in ("depth", "protocol", "asked", "metric")): row
+               for row in table("questions/ranks")}
+        for depth in ("all", 0.1, 0.5):
+            self.assertLess(rho[depth, "unseen", 0.2, "error"]["rho_high"], rho[depth, "seen", 0.2, "error"]["rho_low"])
+        self.assertGreater(rho[0.9, "unseen", 0.2, "error"]["rho_low"], 0)
+        pairs = {tuple(row[name] for name in ("depth", "protocol", "asked", "one")): row
+                 for row in table("questions/pairs") if row["other"] in ("h2o", "tova")}
+        self.assertLess(pairs[0.9, "unseen", 0.2, "h2o with decay"]["kl_high"], 0)
+        for at in (0.2, 0.5):
+            self.assertGreater(pairs[0.1, "unseen", at, "h2o with decay"]["kl_low"], 0)
+        self.assertLess(pairs["all", "unseen", 0.2, "quest"]["kl_high"], 0)
+        self.assertGreater(pairs["all", "seen", 0.2, "quest"]["ratio_low"], 1)
+
     def test_methods_that_no_choice_turns(self):
         sides = {}
         for n in (64, 128, 256):

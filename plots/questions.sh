@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# plots/questions.sh [FOLDER [PARTS]]: questions about a sentence of the prompt, over compressed caches, asked of the
+# model and in the texts that `data/dumps.sh FOLDER --only 'smollm2-*'` fetched; tables in results/questions. Fifty
+# questions take about an hour of a core. PARTS of them run at a time (default 1). It resumes after an interruption.
+folder=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")/inputs
+parts=${2:-1}
+. "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
+model=$folder/SmolLM2-135M-Instruct.Q4_1.gguf
+[[ -f $model ]] || die "$model is missing; data/dumps.sh FOLDER --only 'smollm2-*' fetches it"
+texts=()
+for text in us-constitution tom-sawyer python-source opticks debian-policy perl-intro devils-dictionary jargon-file \
+  debian-constitution python-classes; do
+  [[ -f $folder/$text.txt ]] || die "$folder/$text.txt is missing; data/dumps.sh FOLDER fetches it"
+  texts+=("$folder/$text.txt")
+done
+[[ $parts =~ ^[1-9][0-9]?$ ]] || die "$parts parts: give a number from 1 to 99"
+build
+environment .venv-model model
+install_package .venv-model
+plots_environment
+runs=()
+for ((part = 1; part <= parts; ++part)); do
+  OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} .venv-model/bin/python -B data/ask_questions.py "$model" \
+    --text "${texts[@]}" --config configs/questions.json --out results/questions --part "$part/$parts" &
+  runs+=($!)
+done
+for run in "${runs[@]}"; do wait "$run"; done
+.venv/bin/python -m kvplot questions results/questions --out results/questions
+say "questions: $SECONDS s, in results/questions"
