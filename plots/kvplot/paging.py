@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas
 
-from kvplot.results import UNIT, ResultsError, load_results
+from kvplot.results import ROUNDING, UNIT, ResultsError, load_results
 from kvplot.statistics import geometric_means
 
 METRICS = {
@@ -58,6 +58,7 @@ def ratios(cells: pandas.DataFrame) -> pandas.DataFrame:
     ]
     numbers = [*METRICS.values(), MEMORY]
     units = cells.groupby([*SETTING, "others", *UNIT])[numbers].mean().reset_index()
+    units = units[units[METRICS["frobenius"]] > ROUNDING]
     free = (units[list(FREE)] == pandas.Series(FREE)).all(axis=1)
     base = units[free].drop(columns=list(FREE))
     both = units[~free].merge(
