@@ -113,7 +113,7 @@ Conformance general_row(const AlgorithmDescription& algorithm) {
         }
       } else if (parameter.name == "pages") {
         for (const char* same_in : {"head", "layer"}) {
-          candidates.push_back(with(with(base, parameter.name, Value{std::int64_t{3}}), "same_in",
+          candidates.push_back(with(with(base, parameter.name, Value{std::int64_t{2}}), "same_in",
                                     Value{std::string(same_in)}));
         }
       }

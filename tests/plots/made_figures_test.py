@@ -232,8 +232,10 @@ class Made(unittest.TestCase):
                 out["errors"] |= {"relative_frobenius_error": error, "relative_spectral_error": error ** 2}
                 cells.append({**out, "id": out["id"] + sequence})
         self.results(cells)
-        made, = paging.run(Namespace(results=[self.folder / "results.json"], out=self.folder))
+        made, of_layers = paging.run(Namespace(results=[self.folder / "results.json"], out=self.folder))
         table = pandas.read_csv(made)
+        self.assertEqual(list(pandas.read_csv(of_layers)["layer"]), [0, 0])
+        self.assertNotIn("later", table)
         self.assertEqual([tuple(row) for row in table[["method", "budget", "pages", "same_in"]].to_numpy()],
                          [("snapkv", 352, 16, "head"), ("snapkv", 352, 16, "layer")])
         numpy.testing.assert_allclose(table["frobenius"], [4.0, 0.5], rtol=1e-9)

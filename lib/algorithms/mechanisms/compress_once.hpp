@@ -21,9 +21,8 @@ class CompressOnce : public Algorithm {
 
   const CompressedPrompt& prompt() const { return prompt_; }
   bool keeps_whole() const { return keeps_whole_; }
-  // Of methods with AlgorithmFunctions::ranks, if the prompt is not kept whole: a score of each
-  // token of the middle, higher is better, and how many of them stay. Others throw
-  // std::logic_error.
+  // A score of each token of the middle, higher is better, and how many of them stay, if the prompt
+  // is not kept whole. Methods without AlgorithmFunctions::ranks throw std::logic_error.
   virtual std::vector<double> scores(PromptRange middle) const;
   virtual Index selected() const;
   // Whether what stays is weighted to stand for all of the middle.

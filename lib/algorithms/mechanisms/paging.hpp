@@ -38,7 +38,7 @@ struct PromptPages {
   // Number of competing pages that stay: as many whole ones as `budget` tokens leave room for.
   Index stay(Index budget) const;
   // The tokens of the competing pages that stay, ascending. `scores`: of tokens [first, ..), the
-  // competing ones among them. Of equal pages the earlier one stays. Throws CellError if a score is
+  // competing ones among them. The earlier of equal pages stays. Throws CellError if a score is
   // not a number.
   std::vector<Index> best(const std::vector<double>& scores, Index first, Index budget,
                           PageScore rule) const;
