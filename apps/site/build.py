@@ -48,6 +48,7 @@ MENU: dict[str, dict[str, str]] = {
     "Findings": {
         "plots/FINDINGS.md": "Findings",
         "plots/KEY_OFFSET.md": "Why low-bit keys fail on Qwen2.5",
+        "plots/PAGING.md": "What paging costs",
         "plots/METRICS.md": "Which metric to trust",
         "plots/GALLERY.md": "Gallery",
         "plots/README.md": "kvplot",

@@ -28,6 +28,7 @@ AlgorithmDescription::AlgorithmDescription() {
   not_stored = nothing;
   makes_values = no;
   never_evicts = no;
+  not_ranked = nothing;
   memory = [](const Params&, const StreamShape&, Index) { return CellMemory{}; };
 }
 AlgorithmDescription::AlgorithmDescription(const AlgorithmDescription&) = default;
@@ -89,6 +90,9 @@ template void bind(
     const std::shared_ptr<const UntypedTable>&,
     const UntypedFunction<std::optional<KeptCounts>(const StreamShape&, Index)>&,
     std::function<std::optional<KeptCounts>(const Params&, const StreamShape&, Index)>&);
+template void bind(const std::shared_ptr<const UntypedTable>&,
+                   const UntypedFunction<BudgetParts(const StreamShape&, Index)>&,
+                   std::function<BudgetParts(const Params&, const StreamShape&, Index)>&);
 template void bind(const std::shared_ptr<const UntypedTable>&,
                    const UntypedFunction<CellMemory(const StreamShape&, Index)>&,
                    std::function<CellMemory(const Params&, const StreamShape&, Index)>&);

@@ -137,6 +137,13 @@ struct Needs {
   bool prompt_queries = false;    // needs the queries of all prompt rows
 };
 
+// A budget of a prompt's tokens, and the first and last of them that count in it and always stay.
+struct BudgetParts {
+  Index budget = 0;
+  Index sinks = 0;
+  Index recent = 0;
+};
+
 // A sketch row, in a list that grew by doubling.
 inline constexpr double kSketchRowBytes = 2.0 * sizeof(SketchRow);
 // Bytes of a vector of a sketch's own, besides its numbers.
@@ -183,6 +190,12 @@ struct AlgorithmFunctions {
   // Keeps values that it makes itself in place of tokens' own ones: no codec that writes values of
   // several tokens together goes with it.
   FunctionOf<P, bool()> makes_values;
+  // Parts of a prompt of which it ranks the middle once, by a score of each token
+  // (CompressOnce::scores): the method may be made to keep whole pages, and the same tokens in
+  // several KV heads (mechanisms/paging.hpp). Empty: it ranks otherwise, or not at all.
+  FunctionOf<P, BudgetParts(const StreamShape&, Index prompt)> ranks;
+  // Why it does not rank so with these parameters; none if it does.
+  FunctionOf<P, std::optional<std::string>()> not_ranked;
   // Keeps every token for good, whatever it attends to: memory is that of `exact`.
   FunctionOf<P, bool()> never_evicts;
   // Empty: none, nor more than copies of all keys and values. Vectors of its own that `most_kept`
@@ -212,6 +225,8 @@ struct AlgorithmFacts {
   // needs logits, the sketch answers such a row as it answers a decode row, as if no prompt were
   // there; fractions of the prompt in parameters keep their meaning.
   bool answers_prompt_rows = false;
+  // With `ranks`: the largest scope whose KV heads keep equally many tokens.
+  ReplayScope equal_budgets = ReplayScope::kModel;
 
   AlgorithmFacts();
   AlgorithmFacts(const AlgorithmFacts&);
@@ -222,7 +237,7 @@ struct AlgorithmFacts {
 };
 
 // All functions that may be asked of any algorithm have an answer here; `misfit`, `model_work`,
-// `calibrate`, `create` and `most_kept` may be empty.
+// `calibrate`, `create`, `most_kept` and `ranks` may be empty.
 struct AlgorithmDescription : AlgorithmFacts, AlgorithmFunctions<Params> {
   std::vector<Parameter> parameters;
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "algorithms/algorithm.hpp"
 #include "parameters/parameter_table.hpp"
@@ -13,6 +14,9 @@ namespace kvbench {
 // as memory.
 AlgorithmDescription described(const AlgorithmFacts& facts, const UntypedTable& table,
                                bool takes_memory);
+
+// The description of a method with `ranks`, with the parameters of mechanisms/paging.hpp besides.
+AlgorithmDescription with_paging(AlgorithmDescription plain);
 
 template <class P>
 struct TypedAlgorithm : AlgorithmFacts, AlgorithmFunctions<P> {
@@ -39,7 +43,10 @@ struct TypedAlgorithm : AlgorithmFacts, AlgorithmFunctions<P> {
     kvbench::bind(table, this->makes_values, d.makes_values);
     kvbench::bind(table, this->never_evicts, d.never_evicts);
     kvbench::bind(table, this->memory, d.memory);
-    return d;
+    kvbench::bind(table, this->not_ranked, d.not_ranked);
+    if (!this->ranks) return d;
+    kvbench::bind(table, this->ranks, d.ranks);
+    return with_paging(std::move(d));
   }
 };
 

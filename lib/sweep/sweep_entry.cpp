@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "algorithms/mechanisms/paging.hpp"
 #include "json/document.hpp"
 #include "sweep/axis.hpp"
 #include "sweep/dump_paths.hpp"
@@ -44,6 +45,23 @@ const AlgorithmDescription* read_algorithm(const json& entry,
   errors.add(place, fmt::format("unknown algorithm {}{}", id,
                                 near.empty() ? "; see kvbench list algorithms" : near));
   return nullptr;
+}
+
+// Names that ask for pages, or for the same tokens in several KV heads, of an algorithm that has no
+// such parameters: each an error with the reason.
+std::vector<std::string> refused_paging(const json& params, const AlgorithmDescription& algorithm,
+                                        const std::string& pointer, ErrorList& errors) {
+  std::vector<std::string> names;
+  for (const Parameter& parameter : paging_parameters()) {
+    if (algorithm.ranks || member(params, parameter.name) == nullptr) continue;
+    names.push_back(parameter.name);
+    errors.add(
+        child(pointer, parameter.name),
+        fmt::format("needs an algorithm that ranks the tokens of a prompt once, by one score "
+                    "each, and {} does not; leave it out",
+                    algorithm.id));
+  }
+  return names;
 }
 
 // Paths and globs of files as absolute paths, each once. Relative ones start at `folder`.
@@ -165,7 +183,10 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
   const json none = json::object();
   const ParameterOwner owner{entry.algorithm->id, entry.algorithm->parameters,
                              entry.algorithm->exactly_one_of, entry.algorithm->for_less_memory};
-  auto columns = read_columns(params == nullptr ? none : *params, owner, {}, place, errors);
+  const json& given_params = params == nullptr ? none : *params;
+  auto columns =
+      read_columns(given_params, owner,
+                   refused_paging(given_params, *entry.algorithm, place, errors), place, errors);
   if (!columns) return read;
   if (folder) {
     for (ParameterColumn& column : *columns) find_files(column, *folder, errors);

@@ -111,6 +111,11 @@ Conformance general_row(const AlgorithmDescription& algorithm) {
         for (const bool flag : {false, true}) {
           candidates.push_back(with(base, parameter.name, Value{flag}));
         }
+      } else if (parameter.name == "pages") {
+        for (const char* same_in : {"head", "layer"}) {
+          candidates.push_back(with(with(base, parameter.name, Value{std::int64_t{2}}), "same_in",
+                                    Value{std::string(same_in)}));
+        }
       }
     }
   }

@@ -18,7 +18,7 @@ try:
     import h5py
     import numpy
     import pandas
-    from kvplot import Results, ResultsError, field_modes, looks, papers, style
+    from kvplot import Results, ResultsError, field_modes, looks, paging, papers, style
     from kvplot.dump import Dump
     from kvplot.figure import facts
     from kvplot.figures import (balancekv_layers, bytes_per_token, clusterability, displacement, ecdf, failure_rate,
@@ -217,6 +217,34 @@ class Made(unittest.TestCase):
         (self.folder / "runs/equalised/results.json").write_text(json.dumps(document(cells[:5])))
         with self.assertRaisesRegex(ResultsError, "published and equalised have other units"):
             field_modes.run(Namespace(runs=self.folder / "runs", out=self.folder))
+
+    def test_paging_pairs_variants_with_the_free_choice_of_their_parameters(self):
+        """Pages have 2 and 8 times the error in texts 0 and 1, pages in a layer half of it: geometric means 4 and 1/2.
+        Another window has another free choice, and is not paired."""
+        cells = []
+        for sequence, ratio in zip("01", (2.0, 8.0)):
+            for more, error in (({}, 0.1), ({"pages": 16}, 0.1 * ratio), ({"pages": 16, "same_in": "layer"}, 0.05),
+                                ({"window": 8, "pages": 16}, 0.7)):
+                out = cell("snapkv", {"budget": 352, "window": 32} | more, error, 0.2)
+                out["key"]["sequence"] = sequence
+                out["errors"] |= {"relative_frobenius_error": error, "relative_spectral_error": error ** 2}
+                cells.append({**out, "id": out["id"] + sequence})
+        self.results(cells)
+        made, of_layers = paging.run(Namespace(results=[self.folder / "results.json"], out=self.folder))
+        table = pandas.read_csv(made)
+        self.assertEqual(list(pandas.read_csv(of_layers)["layer"]), [0, 0])
+        self.assertNotIn("later", table)
+        self.assertEqual([tuple(row) for row in table[["method", "budget", "pages", "same_in"]].to_numpy()],
+                         [("snapkv", 352, 16, "head"), ("snapkv", 352, 16, "layer")])
+        numpy.testing.assert_allclose(table["frobenius"], [4.0, 0.5], rtol=1e-9)
+        numpy.testing.assert_allclose(table["spectral"], [16.0, 0.25], rtol=1e-9)
+        self.assertEqual(list(table["rise"]), [2, 0])
+        numpy.testing.assert_allclose(table["bytes"], 1.0, rtol=1e-9)
+        # ln 2 either side of the mean is the standard error, t with one degree of freedom 12.7062.
+        self.assertAlmostEqual(table["frobenius_high"][0] / (4 * 2 ** 12.706204736), 1.0, places=6)
+        self.results(cells[1:4])
+        with self.assertRaisesRegex(ResultsError, "no cell with pages"):
+            paging.run(Namespace(results=[self.folder / "results.json"], out=self.folder))
 
     def test_at_memory_takes_the_nearest_setting_of_each_label(self):
         cells = [cell("h2o", {"budget": b}, 1 / b, b / 100) for b in (10, 30, 60)]

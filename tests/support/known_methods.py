@@ -19,6 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 KNOWN = json.loads((ROOT / "plots/kvplot/methods.json").read_text(encoding="utf-8"))
+# Parameters of many methods, which the head of ALGORITHMS.md names once.
+PAGING = ("pages", "page_score", "same_in")
 THINGS = {
     "look": "no look in plots/kvplot/methods.json",
     "paper": "no sweep in configs/papers",
@@ -88,7 +90,7 @@ def algorithms(program):
         if "arxiv" in known:
             source = f"[{source}](https://arxiv.org/abs/{known['arxiv']})"
         compared = known.get("compared", known.get("without", {}).get("compared", ""))
-        parameters = ", ".join(f"`{each['name']}`" for each in entry["parameters"])
+        parameters = ", ".join(f"`{each['name']}`" for each in entry["parameters"] if each["name"] not in PAGING)
         rows.append(f"| `{name}` | {family.get(name, '')} | {entry['title']} | {memory} | {compared} | {source} "
                     f"| {parameters} |\n")
     return "".join(["| id | family | keeps | memory of a KV head | compared by | source | parameters |\n",

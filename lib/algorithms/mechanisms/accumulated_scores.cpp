@@ -225,16 +225,22 @@ KeptCounts most_kept_by_score(const TokenCount& budget, Index numbers_per_head,
   return exact_tokens(tokens, tokens * shape.heads_per_kv * numbers_per_head);
 }
 
+std::vector<double> combined_scores(const ScoreSums& scores, GroupRule group, PromptRange range) {
+  std::vector<double> combined(static_cast<std::size_t>(range.size()));
+  for (std::size_t j = 0; j < combined.size(); ++j) {
+    combined[j] = combine(group, static_cast<int>(scores.size()), [&](int g) {
+      return scores[g][static_cast<std::size_t>(range.first) + j];
+    });
+  }
+  return combined;
+}
+
 std::vector<Index> best_of_prompt(const CellContext& context, const ScoreSums& scores,
                                   const RankedSubset& subset, Index last) {
   const PromptRange prompt = visible_prompt(context.stream.shape, context.prompt);
-  std::vector<double> combined(std::max<Index>(0, prompt.size() - last));
-  for (std::size_t j = 0; j < combined.size(); ++j) {
-    combined[j] = combine(subset.group, context.stream.shape.heads_per_kv, [&](int g) {
-      return scores[g][static_cast<std::size_t>(prompt.first) + j];
-    });
-  }
-  return best_tokens(combined, prompt.first, subset.budget - subset.recent);
+  const PromptRange ranked{prompt.first, std::max(prompt.first, prompt.last - last)};
+  return best_tokens(combined_scores(scores, subset.group, ranked), prompt.first,
+                     subset.budget - subset.recent);
 }
 
 Index recent_window(Index budget, double recent_fraction) {

@@ -4,6 +4,7 @@
 #include <compare>
 #include <vector>
 
+#include "algorithms/mechanisms/budget.hpp"
 #include "algorithms/mechanisms/group_rule.hpp"
 #include "algorithms/mechanisms/positions.hpp"
 #include "algorithms/typed_algorithm.hpp"
@@ -116,6 +117,9 @@ class AccumulatedScores : public Algorithm {
 // The most that AccumulatedScores keeps: the row's own token is answered before one is evicted.
 KeptCounts most_kept_by_score(const TokenCount& budget, Index numbers_per_head,
                               const StreamShape& shape, Index prompt);
+
+// Scores of the query heads at the tokens of `range`, combined.
+std::vector<double> combined_scores(const ScoreSums& scores, GroupRule group, PromptRange range);
 
 // The best budget - recent tokens of the prompt outside its last `last`, by combined prompt scores.
 std::vector<Index> best_of_prompt(const CellContext& context, const ScoreSums& scores,

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace kvbench {
 
@@ -32,6 +33,14 @@ void CompressOnce::finish_prompt() {
     }
   }
   sketch_.add_exact(prompt_.middle.last, prompt_.visible.last);
+}
+
+std::vector<double> CompressOnce::scores(PromptRange) const {
+  throw std::logic_error("a method that has no scores was asked for them");
+}
+
+Index CompressOnce::selected() const {
+  throw std::logic_error("a method that ranks nothing was asked how many tokens stay");
 }
 
 DerivedKey sinks_key() { return {"sinks", "first tokens of the sequence, kept exactly"}; }

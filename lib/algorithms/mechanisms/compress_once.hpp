@@ -19,6 +19,15 @@ class CompressOnce : public Algorithm {
   void extend(Index first, Index last) override;
   void finish_prompt() override;
 
+  const CompressedPrompt& prompt() const { return prompt_; }
+  bool keeps_whole() const { return keeps_whole_; }
+  // A score of each token of the middle, higher is better, and how many of them stay, if the prompt
+  // is not kept whole. Methods without AlgorithmFunctions::ranks throw std::logic_error.
+  virtual std::vector<double> scores(PromptRange middle) const;
+  virtual Index selected() const;
+  // Whether what stays is weighted to stand for all of the middle.
+  virtual bool stands_for_all() const { return false; }
+
  protected:
   // Adds the rows that stand for the middle of the prompt, ascending by token.
   virtual void compress_middle(PromptRange middle) = 0;

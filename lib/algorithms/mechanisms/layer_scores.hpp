@@ -3,6 +3,7 @@
 // its scores by head as well.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "algorithms/mechanisms/token_scores.hpp"
@@ -49,7 +50,18 @@ class ChosenOnce final : public CompressOnce {
         chosen_(std::move(chosen)),
         derived_(std::move(derived)) {}
 
+  // Keeps the best `selected` of the middle by these scores, [middle].
+  ChosenOnce(const CellContext& context, Index sinks, Index recent, Index whole,
+             const std::vector<double>& scores, Index selected, Derived derived)
+      : CompressOnce(context, sinks, recent, whole),
+        chosen_(best_tokens(scores, prompt_.middle.first, selected)),
+        scores_(scores),
+        selected_(selected),
+        derived_(std::move(derived)) {}
+
   Derived derived() const override { return derived_; }
+  std::vector<double> scores(PromptRange) const override { return scores_; }
+  Index selected() const override { return selected_; }
 
  protected:
   void compress_middle(PromptRange) override {
@@ -58,6 +70,8 @@ class ChosenOnce final : public CompressOnce {
 
  private:
   std::vector<Index> chosen_;
+  std::vector<double> scores_;  // none: tokens were chosen otherwise
+  Index selected_ = 0;
   Derived derived_;
 };
 

@@ -120,9 +120,7 @@ Derived ObservationWindow::derived() const {
 }
 
 void ObservationWindow::compress_middle(PromptRange middle) {
-  const std::vector<double> scores =
-      observed_scores(p_, context_.shared.get(WindowScores(p_)), middle);
-  for (const Index token : best_tokens(scores, middle.first, selected_)) {
+  for (const Index token : best_tokens(scores(middle), middle.first, selected_)) {
     sketch_.add(SketchRow::exact(token));
   }
 }
@@ -182,6 +180,10 @@ std::optional<std::string> cannot_observe(const ObservationParameters& p, const 
   if (keeps_whole_prompt(budget, shape, prompt)) return std::nullopt;
   if (auto reason = within_window(budget, p.window)) return reason;
   return lacks_prompt_queries(prompt - p.window, shape, prompt);
+}
+
+BudgetParts observation_parts(const ObservationParameters& p, const StreamShape&, Index prompt) {
+  return {p.budget.of(prompt), 0, p.window};
 }
 
 std::vector<SharedWork> observation_work(const ObservationParameters& p, const StreamShape& shape,

@@ -73,6 +73,10 @@ class ObservationWindow final : public CompressOnce {
   ObservationWindow(const ObservationParameters& p, const CellContext& context, Index selected);
 
   Derived derived() const override;
+  std::vector<double> scores(PromptRange middle) const override {
+    return observed_scores(p_, context_.shared.get(WindowScores(p_)), middle);
+  }
+  Index selected() const override { return selected_; }
   static std::vector<DerivedKey> derived_keys() {
     return {{"selected", "tokens of the prompt before the window that are kept"}};
   }
@@ -96,6 +100,8 @@ std::optional<std::pair<std::string, std::string>> invalid_observation(
     const ObservationParameters& p);
 std::optional<std::string> cannot_observe(const ObservationParameters& p, const StreamShape& shape,
                                           Index prompt);
+BudgetParts observation_parts(const ObservationParameters& p, const StreamShape& shape,
+                              Index prompt);
 std::vector<SharedWork> observation_work(const ObservationParameters& p, const StreamShape& shape,
                                          Index prompt, std::uint32_t seed);
 

@@ -48,8 +48,7 @@ std::vector<DerivedKey> RankedPrompt::derived_keys() {
 }
 
 void RankedPrompt::compress_middle(PromptRange middle) {
-  const Index unranked = prompt_.visible.size() - middle.size();
-  for (const Index token : best_tokens(scores_(middle), middle.first, parts_.budget - unranked)) {
+  for (const Index token : best_tokens(scores_(middle), middle.first, selected())) {
     sketch_.add(SketchRow::exact(token));
     ++kept_;
   }
@@ -116,6 +115,10 @@ void RankedStream::evict_one() {
 std::optional<std::string> cannot_rank(const RankingParameters& p, const StreamShape& shape,
                                        Index prompt) {
   return cannot_compress(p.budget, p.sinks, p.recent.of(prompt), shape, prompt);
+}
+
+BudgetParts ranked_parts(const RankingParameters& p, const StreamShape&, Index prompt) {
+  return budget_parts(p, prompt);
 }
 
 std::optional<KeptCounts> most_kept_ranked_once(const RankingParameters& p,

@@ -21,12 +21,7 @@ struct RankingParameters {
 // budget, sinks, recent.
 std::vector<Field<RankingParameters>> ranking_fields();
 
-// The same on a stream; budget counts sinks and recent.
-struct BudgetParts {
-  Index budget = 0;
-  Index sinks = 0;
-  Index recent = 0;
-};
+// The same on a stream.
 BudgetParts budget_parts(const RankingParameters& p, Index prompt);
 
 // Tokens that a budget leaves, ascending, with these scores: sinks, the last `recent` of them and
@@ -46,6 +41,10 @@ class RankedPrompt final : public CompressOnce {
 
   Derived derived() const override;
   static std::vector<DerivedKey> derived_keys();
+  std::vector<double> scores(PromptRange middle) const override { return scores_(middle); }
+  Index selected() const override {
+    return parts_.budget - (prompt_.visible.size() - prompt_.middle.size());
+  }
 
  protected:
   void compress_middle(PromptRange middle) override;
@@ -84,6 +83,7 @@ class RankedStream final : public Algorithm {
 // Functions of AlgorithmDescription for methods that rank once.
 std::optional<std::string> cannot_rank(const RankingParameters& p, const StreamShape& shape,
                                        Index prompt);
+BudgetParts ranked_parts(const RankingParameters& p, const StreamShape& shape, Index prompt);
 std::optional<KeptCounts> most_kept_ranked_once(const RankingParameters& p,
                                                 const StreamShape& shape, Index prompt);
 

@@ -91,8 +91,7 @@ std::unique_ptr<Algorithm> create_adakv(const Parameters& p, const CellContext& 
   }
   const Share& share = of_heads[&own - layer.data()];
   return std::make_unique<ChosenOnce>(
-      context, sinks_of(p), p.window, whole,
-      best_tokens(own.scores, own.middle.first, share.selected),
+      context, sinks_of(p), p.window, whole, own.scores, share.selected,
       Derived{{"counted", share.counted}, {"selected", share.selected}, {"layer_tokens", total}});
 }
 
@@ -125,6 +124,10 @@ AlgorithmDescription describe() {
   d.skip_reason = cannot_score;
   d.replay_scope = [](const Parameters&) { return ReplayScope::kLayer; };
   d.model_work = [](const Parameters& p, std::uint32_t) { return LayerScores(p); };
+  d.ranks = [](const Parameters& p, const StreamShape&, Index prompt) {
+    return BudgetParts{p.budget.of(prompt), sinks_of(p), p.window};
+  };
+  d.equal_budgets = ReplayScope::kHead;
   d.only_appends = [](const Parameters&) { return true; };
   d.for_less_memory =
       "its budget is a mean over the KV heads of a layer; give it as a number of tokens";

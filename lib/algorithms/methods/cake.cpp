@@ -219,15 +219,14 @@ std::unique_ptr<Algorithm> create_cake(const Parameters& p, const CellContext& c
   std::vector<double> preference;
   if (all_watched) preference = preferences(p, layers);
   Index selected = own->tokens;
-  std::vector<Index> chosen;
+  std::vector<double> scores;
   if (context.prompt > budget + p.window) {
     if (!all_watched) {
       throw CellError("a layer of the scope lacks the queries of the window's rows");
     }
     const Index mean = budget - p.window;
     selected = p.allocate ? layer_budgets(preference, mean, own->tokens)[place] : mean;
-    const HeadScores& head = scores_of(own->heads, context.stream.id.kv_head);
-    chosen = best_tokens(head.scores, 0, selected);
+    scores = scores_of(own->heads, context.stream.id.kv_head).scores;
   }
   Derived derived{{"selected", selected}};
   if (own->is_watched) {
@@ -235,7 +234,7 @@ std::unique_ptr<Algorithm> create_cake(const Parameters& p, const CellContext& c
     derived.emplace_back("variance", own->variance);
   }
   if (all_watched) derived.emplace_back("preference", preference[place]);
-  return std::make_unique<ChosenOnce>(context, 0, p.window, budget + p.window, std::move(chosen),
+  return std::make_unique<ChosenOnce>(context, 0, p.window, budget + p.window, scores, selected,
                                       std::move(derived));
 }
 
@@ -285,6 +284,10 @@ AlgorithmDescription describe() {
   d.skip_reason = reason_to_skip_cake;
   d.replay_scope = [](const P&) { return ReplayScope::kModel; };
   d.model_work = [](const P& p, std::uint32_t) { return model_attention(p); };
+  d.ranks = [](const P& p, const StreamShape&, Index prompt) {
+    return BudgetParts{p.budget.of(prompt), 0, p.window};
+  };
+  d.equal_budgets = ReplayScope::kHead;  // its scope is the model as it is
   d.only_appends = [](const P&) { return true; };
   d.for_less_memory = "its budget is a mean over layers; give it as a number of tokens";
   d.create = create_cake;

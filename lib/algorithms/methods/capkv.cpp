@@ -125,6 +125,9 @@ AlgorithmDescription describe() {
   d.most_kept = [](const P& p, const StreamShape& shape, Index prompt) {
     return most_kept_once(p.budget.of(prompt), 0, shape, prompt);
   };
+  d.ranks = [](const P& p, const StreamShape&, Index prompt) {
+    return BudgetParts{p.budget.of(prompt), p.sinks.of(prompt), 0};
+  };
   d.only_appends = [](const P&) { return true; };
   d.create = [](const P& p, const CellContext& context) {
     const BudgetParts parts{p.budget.of(context.prompt), p.sinks.of(context.prompt), 0};

@@ -263,7 +263,7 @@ std::unique_ptr<Algorithm> create_compactor(const Parameters& p, const CellConte
   const Index sinks = p.sinks.of(prompt);
   const Index recent = p.recent.of(prompt);
   const CompressedPrompt parts = compressed_prompt(context.stream.shape, prompt, sinks, recent);
-  std::vector<Index> chosen;
+  Vector scores;
   Index selected = parts.middle.size();
   if (parts.visible.size() > budget) {
     const auto& heads = context.shared.get(work_of(p, context.seed));
@@ -272,10 +272,10 @@ std::unique_ptr<Algorithm> create_compactor(const Parameters& p, const CellConte
     });
     if (own == heads.end()) throw CellError("its KV head is not part of the scope");
     const Index exact = parts.visible.size() - parts.middle.size();
-    chosen = best_tokens(blended(p, *own, prompt), parts.middle.first, budget - exact);
-    selected = std::ssize(chosen);
+    scores = blended(p, *own, prompt);
+    selected = std::clamp<Index>(budget - exact, 0, std::ssize(scores));
   }
-  return std::make_unique<ChosenOnce>(context, sinks, recent, budget, std::move(chosen),
+  return std::make_unique<ChosenOnce>(context, sinks, recent, budget, scores, selected,
                                       Derived{{"kept", selected}});
 }
 
@@ -326,6 +326,10 @@ AlgorithmDescription describe() {
   d.most_kept = [](const P& p, const StreamShape& shape, Index prompt) {
     return most_kept_once(p.budget.of(prompt), 0, shape, prompt);
   };
+  d.ranks = [](const P& p, const StreamShape&, Index prompt) {
+    return BudgetParts{p.budget.of(prompt), p.sinks.of(prompt), p.recent.of(prompt)};
+  };
+  d.equal_budgets = ReplayScope::kHead;  // its scope is the layer as it is
   d.only_appends = [](const P&) { return true; };
   d.create = create_compactor;
   return d;

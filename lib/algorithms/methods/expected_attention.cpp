@@ -83,6 +83,9 @@ AlgorithmDescription describe() {
   d.most_kept = [](const Parameters& p, const StreamShape& shape, Index prompt) {
     return most_kept_once(p.budget.of(prompt), 0, shape, prompt);
   };
+  d.ranks = [](const Parameters& p, const StreamShape&, Index prompt) {
+    return BudgetParts{p.budget.of(prompt), p.sinks.of(prompt), 0};
+  };
   d.only_appends = [](const Parameters&) { return true; };
   d.calibrate = [](const Parameters& p, const CalibrationTexts& texts) {
     return calibrated_queries(p.sinks, texts);

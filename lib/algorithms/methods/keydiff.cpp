@@ -13,6 +13,7 @@
 // BlockPress; by `tests/peers/run.sh`) keeps the same tokens, errors per row equal to 9 digits
 // at least.
 #include <algorithm>
+#include <numeric>
 
 #include "algorithms/mechanisms/token_ranking.hpp"
 #include "algorithms/mechanisms/token_scores.hpp"
@@ -31,6 +32,17 @@ class KeyDiff final : public CompressOnce {
                      p.budget.of(context.prompt)),
         parts_(budget_parts(p, context.prompt)),
         block_(p.block) {}
+
+  std::vector<double> scores(PromptRange middle) const override {
+    std::vector<Index> visible(static_cast<std::size_t>(prompt_.visible.size()));
+    std::iota(visible.begin(), visible.end(), prompt_.visible.first);
+    const std::vector<double> all = key_differences(context_.stream.keys, visible);
+    return {all.begin() + (middle.first - prompt_.visible.first),
+            all.begin() + (middle.last - prompt_.visible.first)};
+  }
+  Index selected() const override {
+    return parts_.budget - (prompt_.visible.size() - prompt_.middle.size());
+  }
 
  protected:
   void compress_middle(PromptRange middle) override {
@@ -72,6 +84,11 @@ AlgorithmDescription describe() {
                           "budget are evicted; 0: all at once")});
   d.skip_reason = cannot_rank;
   d.most_kept = most_kept_ranked_once;
+  d.ranks = ranked_parts;
+  d.not_ranked = [](const Parameters& p) -> std::optional<std::string> {
+    if (p.block == 0) return std::nullopt;
+    return "with block the scores of a token change from step to step; set block to 0";
+  };
   d.only_appends = [](const Parameters&) { return true; };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<KeyDiff>(p, context);

@@ -47,6 +47,7 @@ AlgorithmDescription describe() {
        ranking_time_field()});
   d.skip_reason = cannot_rank_in_time;
   d.most_kept = most_kept_ranked;
+  d.ranks = ranked_parts;
   d.only_appends = [](const Parameters& p) { return !p.streams(); };
   d.create = create;
   return d;

@@ -178,7 +178,7 @@ std::unique_ptr<Algorithm> create_kvzip(const Parameters& p, const CellContext& 
   const Index budget = p.budget.of(context.prompt);
   const Index exact = context.stream.shape.repeat->first();
   const Index middle = context.prompt - exact;
-  std::vector<Index> chosen;
+  std::vector<double> scores;
   Index kept = middle;
   if (budget < context.prompt) {
     const HeadScores* own = nullptr;
@@ -191,9 +191,9 @@ std::unique_ptr<Algorithm> create_kvzip(const Parameters& p, const CellContext& 
       own = &scope.heads[place];
       kept = counts_of_best(scope.heads, std::ssize(scope.heads) * kept, 0)[place];
     }
-    chosen = best_tokens(own->scores, exact, kept);
+    scores = own->scores;
   }
-  return std::make_unique<ChosenOnce>(context, exact, 0, budget, std::move(chosen),
+  return std::make_unique<ChosenOnce>(context, exact, 0, budget, scores, kept,
                                       Derived{{"kept", kept}});
 }
 
@@ -262,6 +262,9 @@ AlgorithmDescription describe() {
                    Index prompt) -> std::optional<KeptCounts> {
     if (p.scope != Scope::kHead) return std::nullopt;
     return most_kept_once(p.budget.of(prompt), 0, shape, prompt);
+  };
+  d.ranks = [](const P& p, const StreamShape& shape, Index prompt) {
+    return BudgetParts{p.budget.of(prompt), shape.repeat ? shape.repeat->first() : 0, 0};
   };
   d.only_appends = [](const P&) { return true; };
   d.for_less_memory =

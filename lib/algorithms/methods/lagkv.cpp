@@ -270,6 +270,9 @@ AlgorithmDescription describe() {
     if (!p.budget) return std::nullopt;
     return most_kept_once(p.budget->of(prompt), 0, shape, prompt);
   };
+  d.ranks = [](const P& p, const StreamShape&, Index prompt) {
+    return BudgetParts{p.budget ? p.budget->of(prompt) : 0, sinks_of(p, prompt), 0};
+  };
   d.only_appends = [](const Parameters& p) { return !released(p); };
   d.create = create;
   return d;

@@ -39,6 +39,8 @@ AlgorithmDescription describe() {
   d.validate = invalid_observation;
   d.skip_reason = cannot_observe;
   d.shared_work = observation_work;
+  d.ranks = observation_parts;
+  d.equal_budgets = ReplayScope::kLayer;
   d.only_appends = [](const Parameters&) { return true; };
   d.for_less_memory = "its budget is a mean over layers; give it as a number of tokens";
   d.create = [](const Parameters& p, const CellContext& context) {

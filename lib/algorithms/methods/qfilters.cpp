@@ -153,6 +153,7 @@ AlgorithmDescription describe() {
     return std::vector<SharedWork>{QueryFilter{p.calibration}};
   };
   d.most_kept = most_kept_ranked;
+  d.ranks = ranked_parts;
   d.only_appends = [](const Parameters& p) { return !p.streams(); };
   d.calibrate = [](const Parameters&, const CalibrationTexts& texts) {
     return CalibratedNumbers{{"filter", {{texts.d}, filter_of(texts)}}};

@@ -38,6 +38,7 @@ AlgorithmDescription describe() {
   d.validate = invalid_observation;
   d.skip_reason = cannot_observe;
   d.shared_work = observation_work;
+  d.ranks = observation_parts;
   d.most_kept = [](const Parameters& p, const StreamShape& shape, Index prompt) {
     return most_kept_once(p.budget.of(prompt), 0, shape, prompt);
   };

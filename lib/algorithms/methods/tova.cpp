@@ -78,6 +78,11 @@ class TovaOnce final : public CompressOnce {
       : CompressOnce(context, 0, 1, p.budget.of(context.prompt)), p_(p) {}
 
   Derived derived() const override { return kept_numbers(p_, context_.prompt); }
+  std::vector<double> scores(PromptRange middle) const override {
+    const ScoreSums& sums = context_.shared.get(PromptScores(last_row(), context_.seed));
+    return combined_scores(sums, GroupRule::kMean, middle);
+  }
+  Index selected() const override { return p_.budget.of(context_.prompt) - 1; }
 
  protected:
   void compress_middle(PromptRange middle) override {
@@ -89,9 +94,7 @@ class TovaOnce final : public CompressOnce {
  private:
   std::vector<Index> best() const {
     if (whole_layer(p_)) return context_.shared.get(layer_trace(p_)).prompt_kept;
-    const ScoreSums& sums = context_.shared.get(PromptScores(last_row(), context_.seed));
-    return best_of_prompt(context_, sums, {.budget = p_.budget.of(context_.prompt), .recent = 1},
-                          1);
+    return best_tokens(scores(prompt_.middle), prompt_.middle.first, selected());
   }
 
   Parameters p_;
@@ -140,6 +143,13 @@ AlgorithmDescription describe() {
                    Index prompt) -> std::optional<KeptCounts> {
     if (once(p)) return most_kept_once(p.budget.of(prompt), 0, shape, prompt);
     return most_kept_by_score(p.budget, 0, shape, prompt);
+  };
+  d.ranks = [](const Parameters& p, const StreamShape&, Index prompt) {
+    return BudgetParts{p.budget.of(prompt), 0, 1};
+  };
+  d.not_ranked = [](const Parameters& p) -> std::optional<std::string> {
+    if (!whole_layer(p)) return std::nullopt;
+    return "scope: layer chooses tokens by itself; give scope: head and same_in: layer";
   };
   d.only_appends = [](const Parameters& p) { return once(p); };
   d.create = [](const Parameters& p, const CellContext& context) -> std::unique_ptr<Algorithm> {

@@ -57,6 +57,17 @@ class Uniform final : public CompressOnce {
             {"middle", prompt_.middle.size()},
             {"kept", keeps_whole_ ? prompt_.middle.size() : kept_}};
   }
+  // The larger the smaller the random key.
+  std::vector<double> scores(PromptRange middle) const override {
+    std::vector<double> out;
+    const CounterRng draw = random("uniform/key");
+    for (Index token = middle.first; token < middle.last; ++token) {
+      out.push_back(1.0 - std::ldexp(static_cast<double>(key_of(draw, token)), -64));
+    }
+    return out;
+  }
+  Index selected() const override { return sample_size(prompt_.middle.size()); }
+  bool stands_for_all() const override { return inverse_; }
 
  protected:
   void compress_middle(PromptRange middle) override {
@@ -84,6 +95,11 @@ class Uniform final : public CompressOnce {
     return {context_.seed, context_.stream.id.hash(), purpose};
   }
 
+  static std::uint64_t key_of(const CounterRng& draw, Index token) {
+    const auto w = draw.words(static_cast<std::uint32_t>(token));
+    return (static_cast<std::uint64_t>(w[0]) << 32) | w[1];
+  }
+
   Index sample_size(Index middle) const {
     if (p_.T) return *p_.T >= 62 ? 0 : middle >> *p_.T;
     const Index budget = p_.budget.value().of(context_.prompt);
@@ -103,8 +119,7 @@ class Uniform final : public CompressOnce {
     const CounterRng draw = random("uniform/key");
     std::vector<std::pair<std::uint64_t, Index>> keys;
     for (Index token = middle.first; token < middle.last; ++token) {
-      const auto w = draw.words(static_cast<std::uint32_t>(token));
-      keys.emplace_back((static_cast<std::uint64_t>(w[0]) << 32) | w[1], token);
+      keys.emplace_back(key_of(draw, token), token);
     }
     std::nth_element(keys.begin(), keys.begin() + h, keys.end());
     std::vector<Index> tokens;
@@ -208,6 +223,18 @@ AlgorithmDescription describe() {
     const Index middle = compressed_prompt(shape, prompt, sinks, recent).middle.size();
     const Index kept = *p.T >= 62 ? 0 : middle >> *p.T;
     return exact_tokens(shape.tokens - middle + kept, stores ? kept : 0);
+  };
+  d.ranks = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+    const CompressedPrompt parts =
+        compressed_prompt(shape, prompt, p.sinks.of(prompt), p.recent.of(prompt));
+    const Index middle = parts.middle.size();
+    const Index halved = p.T.value_or(0) >= 62 ? 0 : middle >> p.T.value_or(0);
+    return BudgetParts{p.budget ? p.budget->of(prompt) : parts.visible.size() - middle + halved,
+                       parts.sinks, parts.recent};
+  };
+  d.not_ranked = [](const Parameters& p) -> std::optional<std::string> {
+    if (!p.replacement && p.form == Form::kSrswor) return std::nullopt;
+    return "form recursive_signs and replacement draw tokens one by one; leave them out";
   };
   d.only_appends = [](const Parameters&) { return true; };
   d.create = [](const Parameters& p, const CellContext& context) {

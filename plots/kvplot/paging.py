@@ -1,0 +1,85 @@
+"""python -m kvplot paging RESULTS --out DIR: what whole pages and shared choices cost.
+
+paging.csv has a row per method, budget and variant (pages, page_score, same_in): the geometric mean
+over units of its error over that of the free choice, which has the same other parameters. `later`
+is that of the Frobenius error without layer 0, `rise` in how many units it is above 1, `bytes` the
+variant's memory over the free choice's. paging_layers.csv has the same of each layer.
+"""
+
+import json
+from argparse import Namespace, _SubParsersAction
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+from kvplot.results import ROUNDING, UNIT, ResultsError, load_results
+from kvplot.statistics import geometric_means
+
+METRICS = {
+    "frobenius": "errors.relative_frobenius_error",
+    "spectral": "errors.relative_spectral_error",
+    "mean": "errors.relative_l2.mean",
+}
+MEMORY = "memory.fraction"
+FREE = {"pages": 1, "page_score": "mean", "same_in": "head"}
+SETTING = ["method", "budget", *FREE]
+
+
+def add_command(commands: "_SubParsersAction[Any]") -> None:
+    text = " ".join(__doc__.split())
+    parser = commands.add_parser("paging", help="what whole pages cost", description=text)
+    parser.add_argument("results", type=Path, nargs="+", help="results.json of a run")
+    parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: Namespace) -> list[str]:
+    columns = [*METRICS.values(), MEMORY]
+    cells = pandas.concat([load_results(path, columns) for path in arguments.results])
+    units = ratios(cells[cells["status"] == "ok"].reset_index(drop=True))
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for name, by in (("paging", SETTING), ("paging_layers", [*SETTING, "layer"])):
+        path = arguments.out / f"{name}.csv"
+        table(units, by).to_csv(path, index=False)
+        lines.append(str(path))
+    return lines
+
+
+def ratios(cells: pandas.DataFrame) -> pandas.DataFrame:
+    """One row per unit and setting that is not free: each metric over that of the free choice."""
+    params = [json.loads(point) for point in cells["point"]]
+    for name, free in FREE.items():
+        cells[name] = [each.get(name, free) for each in params]
+    cells["budget"] = [each.get("budget") for each in params]
+    cells["method"] = cells["label"]
+    cells["others"] = [
+        json.dumps({name: each[name] for name in sorted(each.keys() - FREE.keys())})
+        for each in params
+    ]
+    keys = ["method", "budget", "others", *UNIT]
+    units = cells.groupby([*keys, *FREE])[[*METRICS.values(), MEMORY]].mean().reset_index()
+    units = units[units[METRICS["frobenius"]] > ROUNDING]
+    is_free = (units[list(FREE)] == pandas.Series(FREE)).all(axis=1)
+    both = units[~is_free].merge(units[is_free].drop(columns=list(FREE)), on=keys)
+    if both.empty:
+        raise ResultsError("no cell with pages or same_in has one without them to pair with")
+    for name, metric in {**METRICS, "bytes": MEMORY}.items():
+        both[name] = both[f"{metric}_x"] / both[f"{metric}_y"]
+    both["later"] = both["frobenius"].where(both["layer"] > 0)
+    both["rise"] = both["frobenius"] > 1
+    return both.rename(columns={f"{MEMORY}_x": "memory"})
+
+
+def table(units: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
+    groups = units.groupby(by)
+    out = groups[["memory", "bytes"]].mean().join(groups["rise"].sum()).reset_index()
+    for name in (*METRICS, "later"):
+        own = units[units[name].notna()]
+        if own.empty:
+            continue
+        counts = ["groups", "units"] if name == "frobenius" else []
+        means = geometric_means(own, name, by, name)
+        out = out.merge(means[[*by, name, f"{name}_low", f"{name}_high", *counts]], "left", on=by)
+    return out
