@@ -135,12 +135,11 @@ def implementation_for(config: PretrainedConfig) -> str:
     return "eager" if config.model_type in INNER_TYPES else NAME
 
 
-def install_hook(model: torch.nn.Module) -> None:
-    """Once, after loading: has modules heard that ask no AttentionInterface."""
-    for module in model.modules():
-        parts = INNER.get(type(module).__name__)
-        if parts:
-            InnerAttention(module, parts, _inner_answers)
+def install_hook(model: torch.nn.Module) -> list[InnerAttention]:
+    """Once, after loading: has modules heard that ask no AttentionInterface, until they are
+    removed."""
+    named = [(module, INNER.get(type(module).__name__)) for module in model.modules()]
+    return [InnerAttention(module, parts, _inner_answers) for module, parts in named if parts]
 
 
 def _inner_answers() -> Callable[..., torch.Tensor] | None:
@@ -155,11 +154,30 @@ def _inner_answers() -> Callable[..., torch.Tensor] | None:
     return answer
 
 
+def device_of(model: torch.nn.Module) -> torch.device:
+    """Where a model takes its tokens; that of one which accelerate offloads is its hooks'."""
+    device: torch.device = model.device
+    if device.type != "meta":
+        return device
+    for module in model.modules():
+        hook = getattr(module, "_hf_hook", None)
+        for each in getattr(hook, "hooks", [hook]):
+            if getattr(each, "execution_device", None) is not None:
+                return torch.device(each.execution_device)
+    raise Fault("the model's weights are on the device meta, which has no numbers; load them")
+
+
+def logits_of(answer: Any) -> torch.Tensor:
+    """[1, c, vocabulary]; of a model without a head, its last hidden state."""
+    logits = getattr(answer, "logits", None)
+    return answer.last_hidden_state if logits is None else logits
+
+
 def position_arguments(model: torch.nn.Module, positions: torch.Tensor) -> dict:
     """Tells a model the positions [c] of its tokens, if it turns or embeds them."""
     if model.config.model_type in INNER_TYPES:
         return {}
-    return {"position_ids": positions[None].to(model.device)}
+    return {"position_ids": positions[None].to(device_of(model))}
 
 
 AttentionInterface.register(NAME, attend)
@@ -175,11 +193,12 @@ def own_logits(model: torch.nn.Module, ids: torch.Tensor, cache: Any = None) -> 
     model.set_attn_implementation("eager")
     try:
         with torch.no_grad():
-            return model(
-                input_ids=ids[None].to(model.device),
+            answer = model(
+                input_ids=ids[None].to(device_of(model)),
                 past_key_values=cache,
                 use_cache=cache is not None,
-            ).logits[0]
+            )
+            return logits_of(answer)[0]
     finally:
         model.set_attn_implementation(NAME)
 
@@ -235,7 +254,9 @@ def decode_after(
     """
     with listening(listener), torch.no_grad():
         return model(
-            input_ids=ids[None].to(model.device), past_key_values=cache_of(prompt), use_cache=True
+            input_ids=ids[None].to(device_of(model)),
+            past_key_values=cache_of(prompt),
+            use_cache=True,
         ).logits[0]
 
 
