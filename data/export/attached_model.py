@@ -69,7 +69,7 @@ class Recording:
     materialised: bool
 
 
-_modules: WeakSet[torch.nn.Module] = WeakSet()  # of models that are attached
+_modules: WeakSet[torch.nn.Module] = WeakSet()  # all modules of models that are attached
 
 
 class AttachedModel:

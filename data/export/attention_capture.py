@@ -6,9 +6,9 @@ them to whoever listens and lets the model's own eager code answer, in at least 
 All that data/*.py know of transformers beyond its Auto classes is here: its attention, masks and
 caches, the names of its modules' parts and configurations' entries; of the two models that ask no
 AttentionInterface, in inner_attention.py; of rotations that change with the text's length, in
-whole_rotation.py; of further arguments of attention, in known_arguments.py. `require_fit` tries it
-on a model of a few hundred weights, so that an incompatible version is refused with an explanation,
-and no dump is made by guessing.
+whole_rotation.py; of further arguments of attention, in known_arguments.py; of calls of models and
+of generate(), in model_call.py. `require_fit` tries it on a model of a few hundred weights, so that
+an incompatible version is refused with an explanation, and no dump is made by guessing.
 """
 
 from __future__ import annotations

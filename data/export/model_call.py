@@ -200,8 +200,8 @@ def _refuse_dropped(of: str, arguments: Mapping[str, Any], own: Collection[str])
 
 @dataclass
 class Generation:
-    """What a call of generate() decides by itself, from its arguments, its generation_config and
-    the model's."""
+    """A call of generate(), with what it decides by itself from its arguments, its
+    generation_config and the model's."""
 
     function: Callable  # the model's own
     config: GenerationConfig | None = None

@@ -66,7 +66,7 @@ class Calibrations(unittest.TestCase):
         sweep = {name: value for name, value in self.sweep(calibration="m.cal.h5").items() if name not in ("dumps", "select")}
         Path("sub").mkdir()
         Path("m.cal.h5").rename("sub/m.cal.h5")
-        kb.calibrate("qfilters", DUMP, out="m.cal.h5", layers=[0], tokens=PROMPT - 100)  # of the same name
+        kb.calibrate("qfilters", DUMP, out="m.cal.h5", layers=[0], tokens=PROMPT - 100)  # another file of this name
         Path("sub/sweep.json").write_text(json.dumps(sweep))
         found = []
         for given, out in (("sub/sweep.json", "file"), (sweep, "dict")):
