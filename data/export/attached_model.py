@@ -79,6 +79,11 @@ class AttachedModel:
 
     def __init__(self, model: torch.nn.Module, sink: Sink, recording: Recording) -> None:
         model = getattr(model, "_orig_mod", model)  # within torch.compile(model)
+        if not all(hasattr(model, name) for name in ("config", "set_attn_implementation")):
+            raise Fault(
+                f"{type(model).__name__} is not a model of transformers; give the one in it, or "
+                "take q, k and v out of it by kvbench.Recorder"
+            )
         attention_capture.require_fit()
         attention_capture.refuse_model(model.config)
         query_rows(recording.queries)

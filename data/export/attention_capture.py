@@ -363,12 +363,22 @@ def projection_of(module: torch.nn.Module) -> torch.nn.Module | None:
     return next((each for each in found if isinstance(each, torch.nn.Module)), None)
 
 
+def at_hand(weight: torch.Tensor, what: str) -> torch.Tensor:
+    """Refuses a weight that accelerate offloads: what is computed with its place is no number."""
+    if weight.device.type == "meta":
+        raise Fault(
+            f"{what} of the model is offloaded and read here; load the model without offloading"
+        )
+    return weight
+
+
 def projection_weight(module: torch.nn.Module) -> torch.Tensor | None:
     """[Hq dv, hidden] of the output projection; None where there is none of this form."""
     projection = projection_of(module)
     weight = getattr(projection, "weight", None)
     if weight is None or weight.dim() != 2:
         return None
+    at_hand(weight, "the output projection (wo_norms)")
     # GPT-2's projection is the transpose of a linear layer.
     return weight.detach() if type(projection).__name__ == "Conv1D" else weight.detach().T
 
@@ -410,7 +420,7 @@ def latent_parts(module: torch.nn.Module) -> LatentParts:
     of: Any = module
     return LatentParts(
         of.kv_a_layernorm,
-        of.kv_b_proj.weight,
+        at_hand(of.kv_b_proj.weight, "kv_b_proj"),
         of.kv_lora_rank,
         of.qk_nope_head_dim,
         of.v_head_dim,
@@ -437,6 +447,7 @@ def rotations_of(model: torch.nn.Module) -> list[Rope]:
             scaling = getattr(
                 module, f"{kind}_attention_scaling" if kind else "attention_scaling", 1.0
             )
+            at_hand(buffer, name)
             frequencies = tuple(buffer.double().cpu().tolist())
             theta = _theta(getattr(module, "config", None), kind, frequencies)
             found += [
@@ -464,7 +475,8 @@ def require_fit() -> None:
     state = torch.get_rng_state()
     torch.manual_seed(0)
     try:
-        _try_out()
+        with torch.autocast("cpu", enabled=False):  # it may be on around the caller
+            _try_out()
     except Fault:
         raise
     except Exception as error:  # whatever a changed interface leads to

@@ -245,6 +245,15 @@ class Models(Called):
         model = cpu_offload(self.load("llama"), execution_device=torch.device("cpu"))
         self.assertEqual(model.device.type, "meta")
         self.assert_same(self.recorded(model, self.text())[0], plain)
+        for name, words, options in (("llama", "output projection .* is offloaded", {"wo_norms": True}),
+                                     ("deepseek_v2", "kv_b_proj of the model is offloaded", {})):
+            model = cpu_offload(self.load(name), execution_device=torch.device("cpu"))
+            with self.assertRaisesRegex(kb.Error, words):
+                self.recorded(model, self.text(), options=options)
+
+    def test_a_module_of_another_kind(self):
+        with self.assertRaisesRegex(kb.Error, "^kvbench.attach: Linear is not a model of transformers"):
+            kb.attach(torch.nn.Linear(2, 2), SWEEP, out=self.folder / "live")
 
     def test_modes_of_modules(self):
         model = self.load("llama").train()
