@@ -79,7 +79,9 @@ TEST_CASE("calibration: what does not fit is named") {
   CHECK(why("m", 3, 1).find("(n_layers) = 5, but it is 9") != std::string::npos);
   CHECK(why("m", 4, 1).find("(n_layers) = 5, but it is 9") != std::string::npos);
   CHECK(why("", 3, 1).empty());  // nor a number of layers
-  shape.n_layers = 5;
+  calibration.n_layers = 0;      // a journal does not say it
+  CHECK(why("m", 3, 1).empty());
+  calibration.n_layers = shape.n_layers = 5;
   calibration.layers[0].kv_heads = 4;
   CHECK(why("", 3, 1).empty());
   CHECK(why("m", 3, 1).find("KV heads = 4, but it is 1") != std::string::npos);
