@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import h5py
 import torch
@@ -13,6 +15,7 @@ from format.dump_file import Fault, Rope
 
 from export import attention_capture
 from export.attention_capture import listening
+from export.model_call import Text, bound, heard_generation, texts_of_generation, texts_of_pass
 from export.model_export import (
     bypasses,
     element_name,
@@ -25,7 +28,7 @@ from export.own_attention import prove_first_tokens
 from export.rope_probe import find_ropes
 from export.sequence_recorder import Plan, Recorder
 from export.shared_keys import refuse_apart, shared_layers
-from export.whole_rotation import whole_rotation
+from export.whole_rotation import changes_with_length, whole_rotation
 
 MIN_TOKENS = 4
 
@@ -66,12 +69,7 @@ class Recording:
     materialised: bool
 
 
-@dataclass
-class _Text:
-    """The tokens of a sequence that the next pass reads."""
-
-    ids: torch.Tensor  # [n]
-    prompt: int | None
+_modules: WeakSet[torch.nn.Module] = WeakSet()  # all modules of models that are attached
 
 
 class AttachedModel:
@@ -80,34 +78,51 @@ class AttachedModel:
     read once more, one by one."""
 
     def __init__(self, model: torch.nn.Module, sink: Sink, recording: Recording) -> None:
+        model = getattr(model, "_orig_mod", model)  # within torch.compile(model)
+        if not all(hasattr(model, name) for name in ("config", "set_attn_implementation")):
+            raise Fault(
+                f"{type(model).__name__} is not a model of transformers; give the one in it, or "
+                "take q, k and v out of it by kvbench.Recorder"
+            )
         attention_capture.require_fit()
         attention_capture.refuse_model(model.config)
+        query_rows(recording.queries)
         self._model, self._sink, self._recording = model, sink, recording
         self._plan: Plan | None = None
         self._root: Rope | None = None
         self._read = 0  # sequences so far
         self._free = False  # the model's passes are its own
-        self._given: _Text | None = None  # the text of the pass that was begun here
+        self._given: Text | None = None  # the text of the pass that was begun here
         self._pass: tuple[ExitStack, Recorder, torch.Tensor] | None = None
-        self._hooks: list[Any] = []
+        self._attached = ExitStack()
 
     def __enter__(self) -> AttachedModel:
-        attention_capture.install_hook(self._model)
         model: Any = self._model
-        self._hooks = [
-            model.register_forward_pre_hook(self._before, with_kwargs=True),
-            model.register_forward_hook(self._after),
-        ]
-        self._generate = model.generate
-        model.generate = self._generated
+        if not _modules.isdisjoint(model.modules()):
+            raise Fault("the model is attached already; leave that with block first")
+        with ExitStack() as stack:
+            _modules.update(model.modules())
+            stack.callback(_modules.difference_update, list(model.modules()))
+            if "torch._dynamo" in sys.modules:  # compiled code is not heard
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            hooks = [
+                *attention_capture.install_hook(model),
+                model.register_forward_pre_hook(self._before, with_kwargs=True),
+                model.register_forward_hook(self._after),
+            ]
+            for hook in hooks:
+                stack.callback(hook.remove)
+            if hasattr(model, "generate"):
+                self._generate = model.generate
+                model.generate = self._generated
+                stack.callback(delattr, model, "generate")
+            self._attached = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._pass:
-            self._pass[0].close()
-        for hook in self._hooks:
-            hook.remove()
-        del self._model.generate
+        with self._attached:
+            if self._pass:
+                self._pass[0].close()
 
     @contextmanager
     def _own(self) -> Iterator[None]:
@@ -123,61 +138,59 @@ class AttachedModel:
             return
         if self._pass:
             raise Fault("an earlier pass of the model did not end; attach to it anew")
-        ids = given[0] if given else named.get("input_ids")
-        if not isinstance(ids, torch.Tensor) or ids.dim() != 2:
-            raise Fault("the model is given no input_ids [batch, tokens], which a dump names")
-        cache = named.get("past_key_values")
-        if cache is not None and cache.get_seq_length() > 0:
-            raise Fault(
-                "the model reads on after a cache; give the text whole in one call, or call "
-                "generate()"
-            )
-        texts = _texts(ids, named.get("attention_mask"))
         if self._given:
             self._begin(self._given)
-        elif len(texts) == 1 and len(texts[0]) == ids.shape[1]:
-            self._begin(_Text(texts[0], self._recording.prompt_tokens))
-        else:
-            for text in texts:
-                self._read_alone(_Text(text, self._recording.prompt_tokens))
+            return
+        texts, is_whole = texts_of_pass(bound(self._model.forward, given, named))
+        for text in texts:
+            text.prompt = self._recording.prompt_tokens
+            if is_whole:
+                self._begin(text)
+            else:
+                self._read_alone(text)
 
-    def _read_alone(self, text: _Text) -> None:
+    def _read_alone(self, text: Text) -> None:
         """A pass over it alone."""
+        device = attention_capture.device_of(self._model)
+        more = {name: each.to(device) for name, each in text.more.items()}
         self._given, before = text, self._given
         try:
-            self._model(input_ids=text.ids[None].to(self._model.device), use_cache=False)
+            self._model(input_ids=text.ids[None].to(device), use_cache=False, **more)
         finally:
             self._given = before
 
     def _generated(self, *given: Any, **named: Any) -> Any:
         """In place of the model's generate()."""
-        with self._own():
+        with self._own(), heard_generation(self._model) as heard:
             answer = self._generate(*given, **named)
-        made = getattr(answer, "sequences", answer)
-        prompts = next(
-            (
-                each
-                for each in (*given, *map(named.get, ("inputs", "input_ids")))
-                if isinstance(each, torch.Tensor)
-            ),
-            None,
-        )
-        if prompts is None or len(prompts) != len(made):
-            raise Fault(
-                "generate() is recorded of input_ids, and with one answer to each; call it so"
-            )
-        count = prompts.shape[1]
-        for prompt, row in zip(_texts(prompts, named.get("attention_mask")), made):
-            text = torch.cat([prompt, _to_end(row[count:].cpu(), self._model)])
-            self._read_alone(_Text(text, len(prompt)))
+        for text in texts_of_generation(heard, given, named, answer):
+            self._read_alone(text)
         return answer
 
-    def _begin(self, text: _Text) -> None:
+    def _refuse_place(self, text: Text) -> None:
+        """Refuses what a pass has around it that its text does not show."""
+        device = attention_capture.device_of(self._model).type
+        if torch.is_autocast_enabled(device):
+            raise Fault(
+                f"torch.autocast rounds attention to {torch.get_autocast_dtype(device)} as it "
+                "computes, which a dump does not show; leave autocast, or load the model in that "
+                "type"
+            )
+        if "position_ids" in text.more:
+            for _, kinds in attention_capture.rotary_modules(self._model):
+                if changes_with_length(kinds):
+                    raise Fault(
+                        f"position_ids begin at {int(text.more['position_ids'][0, 0])}, and the "
+                        "model's rotation depends on the last position; let them begin at 0"
+                    )
+
+    def _begin(self, text: Text) -> None:
         if len(text.ids) < MIN_TOKENS:
             raise Fault(
                 f"the text has {len(text.ids)} tokens; give at least {MIN_TOKENS}, by which the "
                 "rotation is found"
             )
+        self._refuse_place(text)
         ids = text.ids.cpu()
         stack = ExitStack()
         try:
@@ -230,11 +243,11 @@ class AttachedModel:
         self._plan = self._plan or plan
         return replace(self._plan, layers=plan.layers)
 
-    def _sequence(self, text: _Text) -> tuple[str, dict[str, Any]]:
+    def _sequence(self, text: Text) -> tuple[str, dict[str, Any]]:
         recording = self._recording
         name = recording.sequence + (f"-{self._read}" if self._read else "")
         self._read += 1
-        prompt = {"prompt_tokens": text.prompt} if text.prompt else {}
+        prompt = {} if text.prompt is None else {"prompt_tokens": text.prompt}
         return name, {"description": recording.description, **prompt}
 
     def _after(self, *_: object) -> None:
@@ -254,26 +267,11 @@ def _hooked(model: torch.nn.Module) -> Iterator[None]:
     of: Any = model
     before = of.config._attn_implementation
     of.set_attn_implementation(attention_capture.implementation_for(of.config))
-    was_training = of.training
+    training = [module for module in of.modules() if module.training]
     of.eval()
     try:
         yield
     finally:
-        of.train(was_training)
+        for module in training:
+            module.training = True
         of.set_attn_implementation(before)
-
-
-def _texts(ids: torch.Tensor, mask: Any) -> list[torch.Tensor]:
-    """The texts [n] of a batch [batch, tokens], without what its mask calls padding."""
-    if not isinstance(mask, torch.Tensor) or mask.dim() != 2:
-        return [row.detach().cpu() for row in ids]
-    return [row[kept.bool()].detach().cpu() for row, kept in zip(ids, mask)]
-
-
-def _to_end(made: torch.Tensor, model: Any) -> torch.Tensor:
-    """Tokens [m] that generate() made, up to the first that ends a text."""
-    ends = getattr(model.generation_config, "eos_token_id", None)
-    if ends is None:
-        return made
-    ended = torch.isin(made, torch.as_tensor(ends)).nonzero()
-    return made[: int(ended[0]) + 1] if len(ended) else made

@@ -6,9 +6,9 @@ them to whoever listens and lets the model's own eager code answer, in at least 
 All that data/*.py know of transformers beyond its Auto classes is here: its attention, masks and
 caches, the names of its modules' parts and configurations' entries; of the two models that ask no
 AttentionInterface, in inner_attention.py; of rotations that change with the text's length, in
-whole_rotation.py; of further arguments of attention, in known_arguments.py. `require_fit` tries it
-on a model of a few hundred weights, so that an incompatible version is refused with an explanation,
-and no dump is made by guessing.
+whole_rotation.py; of further arguments of attention, in known_arguments.py; of calls of models and
+of generate(), in model_call.py. `require_fit` tries it on a model of a few hundred weights, so that
+an incompatible version is refused with an explanation, and no dump is made by guessing.
 """
 
 from __future__ import annotations
@@ -135,12 +135,11 @@ def implementation_for(config: PretrainedConfig) -> str:
     return "eager" if config.model_type in INNER_TYPES else NAME
 
 
-def install_hook(model: torch.nn.Module) -> None:
-    """Once, after loading: has modules heard that ask no AttentionInterface."""
-    for module in model.modules():
-        parts = INNER.get(type(module).__name__)
-        if parts:
-            InnerAttention(module, parts, _inner_answers)
+def install_hook(model: torch.nn.Module) -> list[InnerAttention]:
+    """Once, after loading: has modules heard that ask no AttentionInterface, until they are
+    removed."""
+    named = [(module, INNER.get(type(module).__name__)) for module in model.modules()]
+    return [InnerAttention(module, parts, _inner_answers) for module, parts in named if parts]
 
 
 def _inner_answers() -> Callable[..., torch.Tensor] | None:
@@ -155,11 +154,30 @@ def _inner_answers() -> Callable[..., torch.Tensor] | None:
     return answer
 
 
+def device_of(model: torch.nn.Module) -> torch.device:
+    """Where a model takes its tokens; that of one which accelerate offloads is its hooks'."""
+    device: torch.device = model.device
+    if device.type != "meta":
+        return device
+    for module in model.modules():
+        hook = getattr(module, "_hf_hook", None)
+        for each in getattr(hook, "hooks", [hook]):
+            if getattr(each, "execution_device", None) is not None:
+                return torch.device(each.execution_device)
+    raise Fault("the model's weights are on the device meta, which has no numbers; load them")
+
+
+def logits_of(answer: Any) -> torch.Tensor:
+    """[1, c, vocabulary]; of a model without a head, its last hidden state."""
+    logits = getattr(answer, "logits", None)
+    return answer.last_hidden_state if logits is None else logits
+
+
 def position_arguments(model: torch.nn.Module, positions: torch.Tensor) -> dict:
     """Tells a model the positions [c] of its tokens, if it turns or embeds them."""
     if model.config.model_type in INNER_TYPES:
         return {}
-    return {"position_ids": positions[None].to(model.device)}
+    return {"position_ids": positions[None].to(device_of(model))}
 
 
 AttentionInterface.register(NAME, attend)
@@ -175,11 +193,12 @@ def own_logits(model: torch.nn.Module, ids: torch.Tensor, cache: Any = None) -> 
     model.set_attn_implementation("eager")
     try:
         with torch.no_grad():
-            return model(
-                input_ids=ids[None].to(model.device),
+            answer = model(
+                input_ids=ids[None].to(device_of(model)),
                 past_key_values=cache,
                 use_cache=cache is not None,
-            ).logits[0]
+            )
+            return logits_of(answer)[0]
     finally:
         model.set_attn_implementation(NAME)
 
@@ -235,7 +254,9 @@ def decode_after(
     """
     with listening(listener), torch.no_grad():
         return model(
-            input_ids=ids[None].to(model.device), past_key_values=cache_of(prompt), use_cache=True
+            input_ids=ids[None].to(device_of(model)),
+            past_key_values=cache_of(prompt),
+            use_cache=True,
         ).logits[0]
 
 
@@ -342,12 +363,22 @@ def projection_of(module: torch.nn.Module) -> torch.nn.Module | None:
     return next((each for each in found if isinstance(each, torch.nn.Module)), None)
 
 
+def at_hand(weight: torch.Tensor, what: str) -> torch.Tensor:
+    """Refuses a weight that accelerate offloads: what is computed with its place is no number."""
+    if weight.device.type == "meta":
+        raise Fault(
+            f"{what} of the model is offloaded and read here; load the model without offloading"
+        )
+    return weight
+
+
 def projection_weight(module: torch.nn.Module) -> torch.Tensor | None:
     """[Hq dv, hidden] of the output projection; None where there is none of this form."""
     projection = projection_of(module)
     weight = getattr(projection, "weight", None)
     if weight is None or weight.dim() != 2:
         return None
+    at_hand(weight, "the output projection (wo_norms)")
     # GPT-2's projection is the transpose of a linear layer.
     return weight.detach() if type(projection).__name__ == "Conv1D" else weight.detach().T
 
@@ -389,7 +420,7 @@ def latent_parts(module: torch.nn.Module) -> LatentParts:
     of: Any = module
     return LatentParts(
         of.kv_a_layernorm,
-        of.kv_b_proj.weight,
+        at_hand(of.kv_b_proj.weight, "kv_b_proj"),
         of.kv_lora_rank,
         of.qk_nope_head_dim,
         of.v_head_dim,
@@ -416,6 +447,7 @@ def rotations_of(model: torch.nn.Module) -> list[Rope]:
             scaling = getattr(
                 module, f"{kind}_attention_scaling" if kind else "attention_scaling", 1.0
             )
+            at_hand(buffer, name)
             frequencies = tuple(buffer.double().cpu().tolist())
             theta = _theta(getattr(module, "config", None), kind, frequencies)
             found += [
@@ -443,7 +475,8 @@ def require_fit() -> None:
     state = torch.get_rng_state()
     torch.manual_seed(0)
     try:
-        _try_out()
+        with torch.autocast("cpu", enabled=False):  # it may be on around the caller
+            _try_out()
     except Fault:
         raise
     except Exception as error:  # whatever a changed interface leads to

@@ -115,9 +115,16 @@ class InnerAttention:
         self._named: dict = {}
         self._fresh: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
         self._asked: torch.Tensor | None = None  # the target while its own code runs
-        module.register_forward_pre_hook(self._begin, with_kwargs=True)
-        getattr(module, parts.fused).register_forward_hook(self._project)
-        getattr(module, parts.output).register_forward_pre_hook(self._answer)
+        self._hooks = [
+            module.register_forward_pre_hook(self._begin, with_kwargs=True),
+            getattr(module, parts.fused).register_forward_hook(self._project),
+            getattr(module, parts.output).register_forward_pre_hook(self._answer),
+        ]
+
+    def remove(self) -> None:
+        """Leaves the module as it was."""
+        for hook in self._hooks:
+            hook.remove()
 
     def _begin(self, _: torch.nn.Module, given: tuple, named: dict) -> None:
         self._given, self._named = given, named

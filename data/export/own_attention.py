@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from format.dump_file import Fault
 
-from export.attention_capture import Call, is_heard_by_interface, listening, most_heads, own_logits
+from export.attention_capture import (
+    Call,
+    device_of,
+    is_heard_by_interface,
+    listening,
+    logits_of,
+    most_heads,
+    own_logits,
+)
 
 PROVEN_ROWS = 16
 # Logits of one layer's attention, all heads, in the model's own code.
@@ -45,7 +53,8 @@ def prove_first_tokens(
     first = ids[:most]
     if logits is None or len(first) < len(ids):
         with listening(_answer), torch.no_grad():
-            logits = model(input_ids=first[None].to(model.device), use_cache=False).logits[0]
+            answer = model(input_ids=first[None].to(device_of(model)), use_cache=False)
+        logits = logits_of(answer)[0]
         rounded = False
     _compare(model, logits, own_logits(model, first), rounded)
 

@@ -15,6 +15,7 @@ from format.dump_file import Fault, Rope
 
 from export.attention_capture import (
     Call,
+    device_of,
     listening,
     position_arguments,
     rotary_modules,
@@ -131,7 +132,7 @@ def _run(
 
     with listening(listener), torch.no_grad():
         model(
-            input_ids=ids[None].to(model.device),
+            input_ids=ids[None].to(device_of(model)),
             use_cache=False,
             **position_arguments(model, positions),
         )

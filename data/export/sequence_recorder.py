@@ -217,7 +217,8 @@ class Recorder:
             remedy = (
                 "where that is the cache's doing, --chunk 0 runs all tokens at once"
                 if self._rows < self._tokens
-                else "a dump holds a key per token; leave the layer out with --layers"
+                else "a dump holds a key per token; call the model without a cache or a prefix of "
+                "keys, or leave the layer out with --layers"
             )
             raise Fault(
                 f"{place} attends with {call.q.shape[2]} queries to {call.k.shape[2]} keys "

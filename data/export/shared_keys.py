@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from format.dump_file import Fault
 
-from export.attention_capture import Call, listening
+from export.attention_capture import Call, device_of, listening
 
 
 class KeyOwners:
@@ -39,7 +39,7 @@ def shared_layers(model: torch.nn.Module, ids: torch.Tensor) -> dict[int, int]:
         return call.own_answer()
 
     with listening(listener), torch.no_grad():
-        model(input_ids=ids[None, :4].to(model.device), use_cache=False)
+        model(input_ids=ids[None, :4].to(device_of(model)), use_cache=False)
     return found
 
 

@@ -12,13 +12,18 @@ import torch
 from export.attention_capture import rotary_modules
 
 
+def changes_with_length(kinds: set[str]) -> bool:
+    """Whether rotations of such types depend on a text's last position."""
+    return any("dynamic" in kind or kind == "longrope" for kind in kinds)
+
+
 @contextmanager
 def whole_rotation(model: torch.nn.Module, tokens: int) -> Iterator[None]:
     """Inside, rotations are those of a text of `tokens` tokens, whatever was read before."""
     hooks = []
     for module, kinds in rotary_modules(model):
         _forget(module)
-        if any("dynamic" in kind or kind == "longrope" for kind in kinds):
+        if changes_with_length(kinds):
             turned = _Turned(tokens)
             hooks.append(module.register_forward_pre_hook(turned.lengthen, with_kwargs=True))
             hooks.append(module.register_forward_hook(turned.shorten))

@@ -65,6 +65,12 @@ std::optional<std::string> misfit(const Calibration& calibration, const std::str
     return "was calibrated on model " + calibration.model + ", and the dump is of " + model +
            "; calibrate on dumps of this model";
   }
+  // Arrays have no model, and their number of layers may be unknown; so may that of a calibration
+  // which a journal names.
+  const bool are_known = !model.empty() && calibration.n_layers > 0;
+  if (are_known && calibration.n_layers != shape.n_layers) {
+    return of_other("layers of the model (n_layers)", calibration.n_layers, shape.n_layers);
+  }
   const CalibratedLayer* found = calibration.find(layer);
   if (found == nullptr) return std::nullopt;
   const bool is_part = model.empty() && kv_heads <= found->kv_heads;

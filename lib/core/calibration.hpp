@@ -73,7 +73,8 @@ struct Calibration {
 };
 
 // Why the numbers are not of such a layer of a model, with a remedy; nullopt if they are, or if the
-// layer is not calibrated. An empty `model` is not compared, and may be of some KV heads alone.
+// layer is not calibrated. An empty `model` is not compared, nor the number of layers, and may be
+// of some KV heads alone.
 std::optional<std::string> misfit(const Calibration& calibration, const std::string& model,
                                   int layer, int kv_heads, const StreamShape& shape);
 

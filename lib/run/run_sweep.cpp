@@ -93,6 +93,7 @@ PlannedRun plan_run(RunRequest& request, OpenDumps dumps, RunObserver& observer)
   run.plan = make_plan(request.sweep, std::move(dumps.planned), request.only, request.device.name(),
                        run.memory_limit);
   report_notes(notes_of_rows(run.plan), observer);
+  report_notes(notes_of_evidence(run.plan), observer);
   report_notes(notes_of_budgets(run.plan), observer);
   run.selection = select_shard(run.plan, request.shard);
   return run;

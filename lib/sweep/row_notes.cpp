@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sweep/scored_rows.hpp"
 
 namespace kvbench {
@@ -40,6 +42,23 @@ std::vector<std::string> notes_of_rows(const Plan& plan) {
       "sequence {}, layer {} of {}, of which {} are scored: {}",
       of_prompt ? "prompt/" : "", last, fewer, plan.groups.size(), first->sequence, first->layer,
       plan.dumps[first->dump].path, first->rows.size(), why_fewer(*first, last, of_prompt))};
+}
+
+std::vector<std::string> notes_of_evidence(const Plan& plan) {
+  for (const WorkGroup& group : plan.groups) {
+    if (!group.evidence || !group.shape.causal) continue;
+    const Index last = group.evidence->spans.back().second;
+    const auto& rows = group.evidence->rows;
+    const auto blind = std::find_if(rows.begin(), rows.end(), [&](Index row) {
+      return row < last && std::binary_search(group.rows.begin(), group.rows.end(), row);
+    });
+    if (blind == rows.end()) continue;
+    return {
+        fmt::format("row {} of sequence {} of {} does not see its evidence up to token {}, and no "
+                    "method holds what follows a row; check the evidence of the dump",
+                    *blind, group.sequence, plan.dumps[group.dump].path, last)};
+  }
+  return {};
 }
 
 }  // namespace kvbench

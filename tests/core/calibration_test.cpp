@@ -29,6 +29,7 @@ struct Text {
 Calibration of_layer(std::vector<KeyMarks> marks) {
   Calibration out;
   out.model = "m";
+  out.n_layers = 5;
   CalibratedLayer layer;
   layer.index = 3;
   layer.kv_heads = 1;
@@ -64,6 +65,7 @@ TEST_CASE("calibration: what does not fit is named") {
   Calibration calibration = of_layer({});
   StreamShape shape;
   shape.d = 2;
+  shape.n_layers = 5;
   const auto why = [&](const char* model, int layer, int kv_heads) {
     return misfit(calibration, model, layer, kv_heads, shape).value_or("");
   };
@@ -73,6 +75,13 @@ TEST_CASE("calibration: what does not fit is named") {
   CHECK(why("n", 3, 1).find("model m, and the dump is of n") != std::string::npos);
   CHECK(why("m", 3, 2).find("KV heads = 1, but it is 2") != std::string::npos);
   CHECK(why("", 3, 2).find("KV heads = 1, but it is 2") != std::string::npos);
+  shape.n_layers = 9;
+  CHECK(why("m", 3, 1).find("(n_layers) = 5, but it is 9") != std::string::npos);
+  CHECK(why("m", 4, 1).find("(n_layers) = 5, but it is 9") != std::string::npos);
+  CHECK(why("", 3, 1).empty());  // nor a number of layers
+  calibration.n_layers = 0;      // a journal does not say it
+  CHECK(why("m", 3, 1).empty());
+  calibration.n_layers = shape.n_layers = 5;
   calibration.layers[0].kv_heads = 4;
   CHECK(why("", 3, 1).empty());
   CHECK(why("m", 3, 1).find("KV heads = 4, but it is 1") != std::string::npos);

@@ -115,6 +115,15 @@ class Layers(Recorded):
             np.testing.assert_array_equal(layer.k, tensors["k"].detach().double().numpy())
             self.assertEqual(recorder.results.failed, [])
 
+    def test_a_tensor_with_the_negative_bit_has_its_signs(self):
+        q, k, v = (torch.from_numpy(array) for array in arrays(0).values())
+        view = torch.complex(torch.zeros_like(k), -k).conj().imag
+        self.assertTrue(view.is_neg())
+        with self.recorder(save=self.folder / "view.h5") as recorder:
+            recorder.layer("text", 0, q, view, v, scale=SCALE)
+        np.testing.assert_array_equal(kb.open_dump(self.folder / "view.h5")["text"][0].k, k.double().numpy())
+        self.assertEqual(recorder.results.failed, [])
+
     def test_last_queries_alone_are_kept(self):
         sweep = {**SWEEP, "evaluate": {"rows": {"last": 8}}}
         with self.recorder(sweep=sweep, queries=8, save=self.folder / "last.h5") as recorder:
@@ -161,6 +170,14 @@ class Refusals(Recorded):
         broken = arrays(0)["k"].copy()
         broken[1, 3, 2] = np.nan
         self.refused("head 1, token 3", k=broken)
+
+    def test_tensors_that_are_not_numbers_in_memory(self):
+        k = torch.from_numpy(arrays(0)["k"])
+        self.refused("k: is a tensor of the layout sparse_coo; give k.to_dense", k=k.to_sparse())
+        self.refused("k: is on the device meta", k=k.to("meta"))
+        self.refused("k: is a nested tensor", k=torch.nested.nested_tensor([k[0], k[1]]))
+        self.refused("qint8; give k.dequantize", k=torch.quantize_per_tensor(k, 0.1, 0, torch.qint8))
+        self.refused("k: must be float64", k=torch.complex(k, k))
 
     def test_a_wrong_scale_is_found_by_the_answers(self):
         q, k, v = arrays(0).values()

@@ -1,11 +1,15 @@
 """kb.calibrate: the program's file, named by kb.run, kb.replay and kb.Recorder."""
 
+import json
 import os
+import shlex
+import shutil
 import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
+import h5py
 import kvbench as kb
 from streams import DUMP, PROGRAM, without
 
@@ -49,6 +53,42 @@ class Calibrations(unittest.TestCase):
         with kb.Recorder(sweep, out="live", layers=30, quiet=True, rope=rope) as recorder:
             recorder.layer("text", 0, **arrays, scale=layer.scale)
         self.assertEqual([cell["errors"] for cell in recorder.results.cells], [cell["errors"] for cell in results.cells])
+
+    def test_the_prompt_s_own_next_to_a_file(self):
+        both = kb.run(self.sweep(calibration=["prompt", "m.cal.h5"]), out="both", quiet=True)
+        each = [kb.run(self.sweep(calibration=one), out=f"one-{len(one)}", quiet=True) for one in ("prompt", "m.cal.h5")]
+        self.assertEqual({cell["id"] for cell in both.cells}, {cell["id"] for one in each for cell in one.cells})
+
+    def test_a_sweep_file_of_a_recorder_names_files_of_its_folder(self):
+        layer = next(iter(kb.open_dump(DUMP).values()))[0]
+        arrays = {name: getattr(layer, name)[:, :TOKENS] for name in "qkv"}
+        rope = {"inv_freq": layer.rope[0], "layout": layer.rope[1]}
+        sweep = {name: value for name, value in self.sweep(calibration="m.cal.h5").items() if name not in ("dumps", "select")}
+        Path("sub").mkdir()
+        Path("m.cal.h5").rename("sub/m.cal.h5")
+        kb.calibrate("qfilters", DUMP, out="m.cal.h5", layers=[0], tokens=PROMPT - 100)  # another file of this name
+        Path("sub/sweep.json").write_text(json.dumps(sweep))
+        found = []
+        for given, out in (("sub/sweep.json", "file"), (sweep, "dict")):
+            with kb.Recorder(given, out=out, layers=30, quiet=True, rope=rope, save=f"{out}.h5") as recorder:
+                recorder.layer("text", 0, **arrays, scale=layer.scale)
+            found.append(recorder.results)
+        key = [results.cells[0]["key"]["params"]["calibration"] for results in found]
+        self.assertEqual(key[0], self.fingerprint)
+        self.assertNotEqual(key[0], key[1])
+        for results in found:
+            command = [PROGRAM, *shlex.split(results.cells[0]["repro"])[1:]]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_model_with_another_number_of_layers(self):
+        shutil.copy(DUMP, "other.h5")
+        with h5py.File("other.h5", "r+") as file:
+            file.attrs["n_layers"] = int(file.attrs["n_layers"]) + 2
+        with self.assertRaisesRegex(kb.Error, r"layers of the model \(n_layers\) = 30, but it is 32 here"):
+            kb.run({**self.sweep(calibration="m.cal.h5"), "dumps": ["other.h5"]}, out="other", quiet=True)
+        with self.assertRaisesRegex(kb.Error, r"\(n_layers\) = 30, but it is 32 here"):
+            kb.calibrate("qfilters", [DUMP, "other.h5"], out="x.h5", layers=[0])
 
     def test_refusals_name_keywords(self):
         with self.assertRaisesRegex(kb.Error, "^method: h2o is not a method that is calibrated"):

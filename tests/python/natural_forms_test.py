@@ -154,6 +154,12 @@ class Named(unittest.TestCase):
             self.assertNotIn("/", str(caught.exception).replace("kvbench list", ""))
             self.assertNotIn("sequence  ", str(caught.exception))
 
+    def test_other_names_and_rows_before_the_prompt_s_end(self):
+        with self.assertRaisesRegex(kb.Error, "logit_softcap is not a parameter of window; .* is softcap"):
+            kb.replay(*arrays(), "window", budget=6, logit_softcap=30.0)
+        with self.assertRaisesRegex(kb.Error, r"rows/0: must be a decode row, from 30 \(.*\) to 63, got 29$"):
+            kb.replay(*arrays(), "window", budget=6, prompt=30, rows=[29])
+
     def test_what_a_dump_has_is_listed(self):
         dump = kb.open_dump(Path(__file__).resolve().parents[2] / "data/smollm2-constitution.h5")
         name = next(iter(dump))

@@ -148,5 +148,43 @@ class Forms(unittest.TestCase):
         self.refused("rope: must be", (arrays(), {"rope": (np.ones(8), "half")}))
 
 
+class Wrong(unittest.TestCase):
+    """Refusals in one line, before anything is written."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def refused(self, words, name="text", save=None, out="live", pieces=None):
+        with (self.assertRaisesRegex(kb.Error, f"^kvbench.Recorder: .*{words}") as raised,
+              kb.Recorder(SWEEP, out=self.folder / out, layers=1, save=save, quiet=True) as recorder):
+            for piece, tokens in pieces or [(arrays(), None)]:
+                recorder.layer(name, 0, *piece, scale=SCALE, tokens=tokens)
+        self.assertNotIn("\n", str(raised.exception))
+
+    def test_names_of_sequences(self):
+        for name in ("", ".", "..", "a/b", "a\0b"):
+            self.refused("sequence: must be a name", name=name)
+        self.assertFalse((self.folder / "live/results.json").exists())
+
+    def test_places_of_files(self):
+        self.refused("save: the folder .*missing is missing", save=self.folder / "missing/a.h5")
+        self.refused("save: .* is a folder", save=self.folder)
+        (self.folder / "file").write_text("")
+        for out in ("file", "file/live"):
+            self.refused("out: .*file is a file; give a folder", out=out)
+            with self.assertRaisesRegex(kb.Error, "^kvbench.run: out: .*file is a file; give a folder"):
+                kb.run({**SWEEP, "dumps": ["none.h5"]}, out=self.folder / out)
+
+    def test_pieces_that_say_other_tokens(self):
+        first, second = ([each[:, some] for each in arrays()] for some in (slice(0, 30), slice(30, N)))
+        self.refused("tokens is 50 here and 40 in the first piece", pieces=[(first, N), (second, 50)])
+
+    def test_complex_numbers(self):
+        q, k, v = arrays()
+        self.refused("k: must be float64", pieces=[((q, k + 1j, v), None)])
+
+
 if __name__ == "__main__":
     unittest.main()

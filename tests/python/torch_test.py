@@ -34,13 +34,22 @@ def check():
             kb.replay(*doubles, "h2o", **options).record), dtype
     strided = torch.from_numpy(q).transpose(0, 1).contiguous().transpose(0, 1)
     assert without(kb.replay(strided, *tensors[1:], "h2o", **options).record) == expected
-    meta = torch.empty(4, 4, device="meta")
-    try:
-        kb.replay(meta, meta, meta, "exact")
-    except (kb.Error, TypeError, RuntimeError, NotImplementedError):
-        pass
-    else:
-        raise AssertionError("a tensor without memory was taken")
+    # A view with the negative bit; the memory has the opposite sign.
+    tensors = [torch.from_numpy(each) for each in (q, k, v)]
+    view = torch.complex(torch.zeros_like(tensors[1]), -tensors[1]).conj().imag
+    assert view.is_neg() and torch.equal(view, tensors[1])
+    assert without(kb.replay(tensors[0], view, tensors[2], "h2o", **options).record) == expected
+    single = tensors[1].float()
+    for wrong, words in ((single.to("meta"), "device meta"), (single.to_sparse(), "k.to_dense()"),
+                         (torch.nested.nested_tensor([single, single[:3]]), "nested"),
+                         (torch.quantize_per_tensor(single, 0.1, 0, torch.qint8), "k.dequantize()"),
+                         (torch.complex(single, single), "must be float64")):
+        try:
+            kb.replay(tensors[0], wrong, tensors[2], "exact")
+        except kb.Error as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"{words} was taken")
     assert (torch.randn(300, 300) @ torch.randn(300, 300)).shape == product.shape
 check()
 """

@@ -53,6 +53,25 @@ TEST_CASE("where every row sees every token, all rows are meant") {
   }
 }
 
+TEST_CASE("evidence after its row") {
+  const auto notes = [](std::vector<Index> rows, Index last, bool causal = true) {
+    const SweepFolder folder;
+    PlannedDump dump = planned_dump("a", 100, {0, 1}, 2);
+    for (PlannedLayer& layer : dump.sequences[0].layers) layer.shape.causal = causal;
+    dump.sequences[0].evidence =
+        std::make_shared<const Evidence>(Evidence{{{3, 4}, {last - 1, last}}, std::move(rows)});
+    return notes_of_evidence(make_plan(folder.parse(sweep(entry("window", R"("budget": 8)"),
+                                                          R"("replay": {"prompt_tokens": 70})")),
+                                       {dump}));
+  };
+  CHECK(notes({80, 90}, 80).empty());
+  CHECK(notes({60, 90}, 80).empty());  // row 60 is not scored
+  CHECK(notes({80, 90}, 91, false).empty());
+  CHECK(notes({80, 92}, 81) ==
+        Notes{"row 80 of sequence 0 of /dumps/a.h5 does not see its evidence up to token 81, and "
+              "no method holds what follows a row; check the evidence of the dump"});
+}
+
 TEST_CASE("other forms ask for what there is") {
   for (const char* rows : {R"("all")", R"({"every": 90})", "[99]", R"({"prompt": "all"})",
                            R"({"prompt": {"every": 90}})", R"({"prompt": [0]})"}) {

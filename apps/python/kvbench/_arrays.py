@@ -89,13 +89,31 @@ def refuse_masked(name: str, given: Any) -> None:
         )
 
 
+def tensor_of(name: str, given: Any) -> Any:
+    """A tensor of torch that is its numbers as they are in memory: without gradients, and with the
+    signs that a view has only as a mark, which DLPack leaves out."""
+    given, own = given.detach(), _short(name)
+    layout = str(getattr(given, "layout", "torch.strided")).removeprefix("torch.")
+    if getattr(given, "is_nested", False):
+        raise Error(f"{name}: is a nested tensor; give the tensor of one sequence")
+    if layout != "strided":
+        raise Error(f"{name}: is a tensor of the layout {layout}; give {own}.to_dense()")
+    if getattr(given, "is_quantized", False):
+        raise Error(f"{name}: has elements of {given.dtype}; give {own}.dequantize()")
+    if getattr(getattr(given, "device", None), "type", "") == "meta":
+        raise Error(f"{name}: is on the device meta, which has no numbers; give the tensor itself")
+    for resolved in ("resolve_conj", "resolve_neg"):
+        given = getattr(given, resolved)() if hasattr(given, resolved) else given
+    return given
+
+
 def array_of(name: str, given: Any, integers: bool = False) -> Any:
     """A NumPy array of one of its own types, or what has __dlpack__ (torch's tensors). bfloat16 and
     types of 8 bits, of ml_dtypes or of torch, become the float32 of the same value. `integers`:
     short ones are numbers, where they could not be the bits of floats."""
     refuse_masked(name, given)
-    if hasattr(given, "detach"):  # a tensor may require gradients, and is not exported then
-        given = given.detach()
+    if hasattr(given, "detach"):
+        given = tensor_of(name, given)
         return given.float() if str(given.dtype).startswith("torch.float8") else given
     if not isinstance(given, np.ndarray):
         if hasattr(given, "__dlpack__"):
@@ -132,11 +150,15 @@ def array_of(name: str, given: Any, integers: bool = False) -> Any:
 
 
 def numpy_of(name: str, given: Any, integers: bool = False) -> NDArray[Any]:
-    """As `array_of`, in NumPy whatever the library."""
+    """As `array_of`, in NumPy whatever the library; of real numbers."""
     made = array_of(name, given, integers)
     if hasattr(made, "detach"):
         made = made.float() if str(made.dtype) == "torch.bfloat16" else made
     made = np.asarray(made)
+    if made.dtype.kind == "c":
+        raise Error(
+            f"{name}: must be float64, float32, float16 or bfloat16; convert it to one of them"
+        )
     return made if made.dtype.type.__module__ == "numpy" else array_of(name, made)
 
 

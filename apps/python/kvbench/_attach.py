@@ -6,15 +6,23 @@ import os
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from kvbench._arrays import whole
 from kvbench._core import Error
 from kvbench._exporter import exporter, faults
-from kvbench._live import LiveDump
+from kvbench._live import LiveDump, sequence_name
 from kvbench._run import Results, RunOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _OF = "kvbench.attach"
+
+
+def _count(name: str, value: Any) -> int | None:
+    count = whole(f"{_OF}: {name}", value)
+    if count is not None and count < 0:
+        raise Error(f"{_OF}: {name}: must be at least 0, got {count}")
+    return count
 
 
 class Live:
@@ -63,16 +71,24 @@ class Live:
     ) -> None:
         with exporter(_OF):
             from export.attached_model import AttachedModel, Recording
+            from format.dump_file import STORED
+        examples = {"layers": "all, or 0,1,15 or 0-7", "queries": "all, or last:256"}
+        for name, value in (("layers", layers), ("queries", queries)):
+            if not isinstance(value, str):
+                raise Error(f"{_OF}: {name}: must be a text, {examples[name]}, got {value!r}")
+        if dtype is not None and dtype not in STORED:
+            raise Error(f"{_OF}: dtype: must be one of {', '.join(STORED)}, got {dtype}")
+        prompt_tokens = _count("prompt_tokens", prompt_tokens)
         self._dump = LiveDump(_OF, sweep, out, save=save, **run)
         recording = Recording(
-            sequence,
+            sequence_name(_OF, sequence),
             description,
             model_name,
             dataset,
             prompt_tokens,
             layers,
             queries,
-            out_rows,
+            _count("out_rows", out_rows) or 0,
             dtype,
             round,
             wo_norms,
@@ -81,9 +97,18 @@ class Live:
         with faults(_OF):
             self._model = AttachedModel(model, self._dump, recording)
         self._results: Results | None = None
+        self._entered = False
 
     def __enter__(self) -> Live:
-        self._model.__enter__()
+        if self._entered:
+            raise Error(f"{_OF}: the with block was entered before; call kvbench.attach again")
+        self._entered = True
+        try:
+            with faults(_OF):
+                self._model.__enter__()
+        except BaseException:
+            self._dump.close()
+            raise
         return self
 
     def __exit__(

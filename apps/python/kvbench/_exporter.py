@@ -3,6 +3,7 @@ in its scripts too."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,22 @@ def exporter(needs: str) -> Iterator[None]:
         sys.path.remove(folder)
 
 
+# Options of the exporter's scripts in messages, and what they are here.
+_KEYWORDS = {
+    r"give --tokens (\d+)": r"give a text of at most \1 tokens",
+    r"--compute-dtype (\w+) keeps": r"a model that is loaded in \1 keeps",
+    r"--(layers|queries|dtype) (?=\w[\w,:-]*:)": r"\1=",
+    r"--(layers|queries|dtype)": r"\1=",
+    r"--(round|materialised)": r"\1=True",
+}
+
+
+def _by_keyword(message: str) -> str:
+    for option, keyword in _KEYWORDS.items():
+        message = re.sub(option, keyword, message)
+    return message
+
+
 @contextmanager
 def faults(of: str) -> Iterator[None]:
     """The exporter's refusals as kvbench.Error, whose messages begin with `of`."""
@@ -33,4 +50,4 @@ def faults(of: str) -> Iterator[None]:
     try:
         yield
     except Fault as fault:
-        raise Error(f"{of}: {fault}".replace("(--dtype)", "(dtype=)")) from fault
+        raise Error(f"{of}: {_by_keyword(str(fault))}") from fault

@@ -15,8 +15,9 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,28 @@ from kvbench import _core
 from kvbench._arrays import json_text, whole
 from kvbench._exporter import exporter
 from kvbench._method_calls import method_tables
-from kvbench._run import Results, _checked, _named_keywords, _results, sweep_name
+from kvbench._run import (
+    Results,
+    _checked,
+    _named_keywords,
+    _results,
+    algorithms_with_absolute_paths,
+    results_folder,
+    sweep_name,
+)
 
 with exporter("kvbench.Recorder"):
     import h5py
     from format.dump_file import Rope, is_of_second_format
 
 _names = itertools.count()
+
+
+def sequence_name(of: str, name: Any) -> str:
+    """A name that a dump's groups and a folder can have."""
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise _core.Error(f"{of}: sequence: must be a name without /, not . or .., got {name!r}")
+    return name
 
 
 def _file_in_memory() -> h5py.File:
@@ -116,8 +132,12 @@ class LiveDump:
         quiet: bool = False,
         methods: Iterable[Any] = (),
     ) -> None:
-        self._of, self._out = of, Path(out)
+        self._of, self._out = of, results_folder(of, out)
         self._save = None if save is None else Path(save).absolute()
+        if self._save and not self._save.parent.is_dir():
+            raise _core.Error(f"{of}: save: the folder {self._save.parent} is missing; make it")
+        if self._save and self._save.is_dir():
+            raise _core.Error(f"{of}: save: {self._save} is a folder; give a file")
         threads = whole(f"{of}: threads", threads)
         memory_limit = whole(f"{of}: memory_limit", memory_limit)
         _checked(device, threads, memory_limit, fresh and add)
@@ -134,7 +154,8 @@ class LiveDump:
             raise _core.Error(f"{of}: save: {self._save} exists; fresh=True replaces it")
         self._path = str(self._save or (self._out / "not-saved.h5").absolute())
         self._sweep = json_text(self._document(sweep))
-        _core.check_layers(self._sweep, self._methods)
+        with self._named():
+            _core.check_layers(self._sweep, self._methods)
         self._outline: h5py.File | None = None
         self._saved: h5py.File | None = None
         self._rope: Rope | None = None
@@ -148,14 +169,29 @@ class LiveDump:
         self._stopping = False
 
     def _document(self, sweep: Any) -> dict[str, Any]:
+        folder = Path()
         if not isinstance(sweep, dict):
             path = Path(sweep)
+            folder = path.parent
             sweep = json.loads(_core.plain_json(path.read_text(encoding="utf-8"), str(path)))
         if "dumps" in sweep:
             raise _core.Error(
                 f"{self._of}: sweep: /dumps: the layers are measured as they come; leave dumps out"
             )
+        if "algorithms" in sweep:
+            entries = algorithms_with_absolute_paths(sweep["algorithms"], folder)
+            sweep = {**sweep, "algorithms": entries}
         return {"schema_version": 1, "name": sweep_name(self._out), **sweep, "dumps": [self._path]}
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Has errors of the library begin with who asks, and name keywords."""
+        try:
+            with _named_keywords():
+                yield
+        except _core.Error as error:
+            said = str(error).replace("kvbench.Recorder: ", f"{self._of}: ")
+            raise _core.Error(said) from None
 
     def open(self, facts: Mapping[str, Any], rope: Rope | None) -> None:
         """Attributes of the dump, and the rotation of layers that carry none themselves."""
@@ -252,7 +288,7 @@ class LiveDump:
             if self._stopping:
                 raise _Stopped
 
-        with _named_keywords():
+        with self._named():
             state, fingerprint, hashes = _core.run_layer(
                 self._sweep,
                 name=self._path,
@@ -290,7 +326,7 @@ class LiveDump:
         if self._outline is None or not self._sequences:
             raise _core.Error(f"{self._of}: no layer was given; nothing was measured")
         image, self._outline = _image(self._outline), None
-        with _named_keywords():
+        with self._named():
             state = _core.finish_layers(
                 self._sweep,
                 name=self._path,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kvbench._arrays import flag, numpy_of, real, whole
+from kvbench._arrays import flag, numpy_of, real, tensor_of, whole
 from kvbench._core import Error
 from kvbench._exporter import exporter, faults
-from kvbench._live import LiveDump, LiveSequence
+from kvbench._live import LiveDump, LiveSequence, sequence_name
 from kvbench._run import Results, RunOptions
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ def _rope(given: Mapping[str, Any] | None) -> Rope | None:
     )
 
 
+def _on_cpu(name: str, given: Any) -> Any:
+    return tensor_of(f"{_OF}: {name}", given).cpu() if hasattr(given, "detach") else given
+
+
 def _array(name: str, given: Any) -> tuple[np.ndarray, str]:
     """[heads, rows, columns] in NumPy, and the type of its elements as a dump names it."""
     if given is None:
@@ -55,7 +59,7 @@ def _array(name: str, given: Any) -> tuple[np.ndarray, str]:
             f"{_OF}: {name}: is missing; a layer that reads another layer's keys, or has its "
             "values in its keys, is measured in a dump: import_arrays.py --kv-layer, --value-in-key"
         )
-    tensor = given.detach().cpu() if hasattr(given, "detach") else given
+    tensor = _on_cpu(name, given)
     dtype = str(getattr(tensor, "dtype", "float64")).removeprefix("torch.")
     array = numpy_of(f"{_OF}: {name}", tensor)
     if array.ndim != 3:
@@ -71,14 +75,14 @@ def _by_head(name: str, given: Any) -> tuple[float, ...] | None:
     """A number for each query head."""
     if given is None:
         return None
-    tensor = given.detach().cpu() if hasattr(given, "detach") else given
-    return tuple(numpy_of(f"{_OF}: {name}", tensor).astype(np.float64).ravel().tolist())
+    array = numpy_of(f"{_OF}: {name}", _on_cpu(name, given))
+    return tuple(array.astype(np.float64).ravel().tolist())
 
 
 def _token_ids(name: str, given: Any) -> np.ndarray | None:
     if given is None:
         return None
-    ids = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
+    ids = np.asarray(_on_cpu(f"{name}: token_ids", given))
     if ids.dtype.kind not in "iu" or (ids.size and not -(2**31) <= ids.min() <= ids.max() < 2**31):
         raise Error(f"{_OF}: {name}: token_ids: must be integers of 32 bits, got {ids.dtype}")
     return ids.astype(np.int32)
@@ -142,8 +146,7 @@ class Recorder:
         description: str = "",
     ) -> None:
         """Facts about a sequence, before its first layer."""
-        if not isinstance(name, str) or not name or "/" in name:
-            raise Error(f"{_OF}: sequence: must be a name without /, got {name!r}")
+        sequence_name(_OF, name)
         if name in self._sequences:
             raise Error(f"{_OF}: sequence {name}: has begun; say it before its first layer")
         attrs = {"description": description} if description else {}
@@ -228,6 +231,11 @@ class Recorder:
                 for name in ("sinks", "alibi_slopes"):
                     if facts[name] is not None:
                         writer.group[name] = np.asarray(facts[name], np.float64)
+            elif tokens is not None and said("tokens", tokens) != writer.shape.tokens:
+                raise Error(
+                    f"{_OF}: {place}: tokens is {tokens} here and {writer.shape.tokens} in the "
+                    "first piece; give all pieces the same"
+                )
             self._check(place, arrays, writer.shape, before)
             self._check_pieces(place, facts, first, types, writer, answers)
             for name, (array, _) in arrays.items():

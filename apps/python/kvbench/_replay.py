@@ -219,18 +219,22 @@ def _keyword_text(name: str, value: Any) -> str:
     return f"{name}={plain(value) if isinstance(value, (np.generic, np.ndarray)) else value!r}"
 
 
-def _refuse_window(algorithm: str, params: dict[str, Any]) -> None:
-    """`window` is a parameter of some algorithms; a layer's sliding window has another name."""
-    if "window" not in params:
-        return
-    for known in algorithms():
-        if algorithm in (known["id"], *known["aliases"]) and all(
-            parameter["name"] != "window" for parameter in known["parameters"]
-        ):
-            raise _core.Error(
-                f"{_PLACE}: window is not a parameter of {algorithm}; the sliding window of the "
-                "layer is sliding_window"
-            )
+# Properties of a layer by names that are parameters of some algorithms, or a dump's.
+_OTHER_NAMES = {
+    "window": "the sliding window of the layer is sliding_window",
+    "logit_softcap": "the soft-cap of the layer is softcap",
+}
+
+
+def _refuse_other_names(algorithm: str, params: dict[str, Any]) -> None:
+    for name in _OTHER_NAMES.keys() & params.keys():
+        for known in algorithms():
+            if algorithm in (known["id"], *known["aliases"]) and all(
+                parameter["name"] != name for parameter in known["parameters"]
+            ):
+                raise _core.Error(
+                    f"{_PLACE}: {name} is not a parameter of {algorithm}; {_OTHER_NAMES[name]}"
+                )
 
 
 def _warn_of_layers(algorithm: str, params: dict[str, Any], n_layers: int) -> None:
@@ -466,7 +470,7 @@ def replay(
             f"with kvbench.method, got {algorithm!r}"
         )
     else:
-        _refuse_window(algorithm, params)
+        _refuse_other_names(algorithm, params)
         if len(data) == 4 and n_layers is None:
             _warn_of_layers(algorithm, params, stream["n_layers"])
         params = with_absolute_paths(algorithm, params)
@@ -501,7 +505,7 @@ _KEYWORDS = {
     r"/seeds/0": "seed",
     r"/memory/element_bytes": "element_bytes",
     r"/storage/0": "storage",
-    r" of sequence +of arrays": "",
+    r",? of sequence +of arrays": "",
 }
 
 

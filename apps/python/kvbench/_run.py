@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -124,32 +124,58 @@ def _kvplot(needs: str) -> Any:
     return kvplot
 
 
-def _absolute(given: Any) -> Any:
-    """A path or glob, or a list of them."""
+Folder = str | os.PathLike[str]
+
+
+def _absolute(given: Any, folder: Folder = "", words: Collection[str] = ()) -> Any:
+    """A path or glob that starts at a folder, or a list of them; `words` are no paths."""
     if isinstance(given, (list, tuple)):
-        return [_absolute(each) for each in given]
-    return os.path.abspath(given) if isinstance(given, (str, os.PathLike)) else given  # noqa: PTH100
+        return [_absolute(each, folder, words) for each in given]
+    if not isinstance(given, (str, os.PathLike)) or given in words:
+        return given
+    return os.path.abspath(os.path.join(folder, given))  # noqa: PTH100, PTH118
 
 
-def with_absolute_paths(algorithm: Any, params: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of an algorithm; files that they name have absolute paths."""
+def with_absolute_paths(
+    algorithm: Any, params: dict[str, Any], folder: Folder = ""
+) -> dict[str, Any]:
+    """Parameters of an algorithm; files that they name, starting at a folder, have absolute
+    paths."""
     if not {"file", "calibration"} & params.keys():
         return params
-    tables = [each["parameters"] for each in algorithms() if each["id"] == algorithm]
+    known = [each for each in algorithms() if algorithm in (each["id"], *each["aliases"])]
+    tables = [each["parameters"] for each in known]
     for table in (row for rows in tables for row in rows):
         name = table["name"]
         is_path = table["type"] in ("file", "calibration") and name in params
-        if is_path and params[name] not in table.get("words", []):
-            params = {**params, name: _absolute(params[name])}
+        if is_path:
+            words = table.get("words", [])
+            params = {**params, name: _absolute(params[name], folder, words)}
     return params
 
 
-def _with_absolute_path(entry: Any) -> Any:
-    """An algorithm of the sweep; files with absolute paths."""
-    params = entry.get("params") if isinstance(entry, dict) else None
-    if not isinstance(params, dict):
-        return entry
-    return {**entry, "params": with_absolute_paths(entry.get("algorithm"), params)}
+def algorithms_with_absolute_paths(entries: Any, folder: Folder = "") -> Any:
+    """The algorithms of a sweep; files that they name, starting at a folder, have absolute
+    paths."""
+    if not isinstance(entries, (list, tuple)):
+        return entries
+    found = []
+    for entry in entries:
+        params = entry.get("params") if isinstance(entry, dict) else None
+        if isinstance(params, dict):
+            params = with_absolute_paths(entry.get("algorithm"), params, folder)
+            entry = {**entry, "params": params}
+        found.append(entry)
+    return found
+
+
+def results_folder(of: str, out: Folder) -> Path:
+    """The folder `out`, which may be missing."""
+    folder = Path(out)
+    there = next((each for each in (folder, *folder.parents) if each.exists()), None)
+    if there is not None and not there.is_dir():
+        raise _core.Error(f"{of}: out: {there} is a file; give a folder")
+    return folder
 
 
 def sweep_name(out: Path) -> str:
@@ -165,8 +191,8 @@ def _sweep_file(sweep: dict[str, Any], out: Path) -> Iterator[Path]:
     document = {"schema_version": 1, "name": sweep_name(out), **sweep}
     if isinstance(document.get("dumps"), (list, tuple)):
         document["dumps"] = _absolute(document["dumps"])
-    if isinstance(document.get("algorithms"), (list, tuple)):
-        document["algorithms"] = [_with_absolute_path(entry) for entry in document["algorithms"]]
+    if "algorithms" in document:
+        document["algorithms"] = algorithms_with_absolute_paths(document["algorithms"])
     text = json_text(document, indent=1)
     out.mkdir(parents=True, exist_ok=True)
     path = out / "sweep.json"
@@ -289,7 +315,7 @@ def run(
     of those that failed. Where cells failed, or all were skipped, a RuntimeWarning has the reasons;
     `Results.reasons` has them all, `Results.failed` the records.
     """
-    folder = Path(out)
+    folder = results_folder("kvbench.run", out)
     threads = whole("kvbench.run: threads", threads)
     memory_limit = whole("kvbench.run: memory_limit", memory_limit)
     device = str(device)
