@@ -52,7 +52,8 @@ class Called(Attached):
         self.assert_free(model)
 
     def assert_free(self, model: torch.nn.Module) -> None:
-        self.assertEqual([module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks], [])
+        hooked = [module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks]
+        self.assertEqual(hooked, [])
         self.assertNotIn("generate", vars(model))
         model(input_ids=self.text())
 
@@ -273,9 +274,11 @@ class Models(Called):
 
 class Options(Called):
     def test_values_that_are_not_understood(self):
-        for words, options in (("layers: must be a text", {"layers": [1]}), ("queries: must be a text", {"queries": 9}),
+        for words, options in (("layers: must be a text", {"layers": [1]}),
+                               ("queries: must be a text", {"queries": 9}),
                                ("queries=9: all, or last:N", {"queries": "9"}), ("layers=x: all, or", {"layers": "x"}),
-                               ("layers=9: the model has", {"layers": "9"}), ("dtype: must be one of", {"dtype": "int8"}),
+                               ("layers=9: the model has", {"layers": "9"}),
+                               ("dtype: must be one of", {"dtype": "int8"}),
                                ("prompt_tokens: must be at least 0", {"prompt_tokens": -1}),
                                ("out_rows: must be an integer", {"out_rows": "a"}),
                                ("sequence: must be a name", {"sequence": "a/b"}),

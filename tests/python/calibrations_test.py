@@ -56,14 +56,16 @@ class Calibrations(unittest.TestCase):
 
     def test_the_prompt_s_own_next_to_a_file(self):
         both = kb.run(self.sweep(calibration=["prompt", "m.cal.h5"]), out="both", quiet=True)
-        each = [kb.run(self.sweep(calibration=one), out=f"one-{len(one)}", quiet=True) for one in ("prompt", "m.cal.h5")]
+        each = [kb.run(self.sweep(calibration=one), out=f"one-{len(one)}", quiet=True)
+                for one in ("prompt", "m.cal.h5")]
         self.assertEqual({cell["id"] for cell in both.cells}, {cell["id"] for one in each for cell in one.cells})
 
     def test_a_sweep_file_of_a_recorder_names_files_of_its_folder(self):
         layer = next(iter(kb.open_dump(DUMP).values()))[0]
         arrays = {name: getattr(layer, name)[:, :TOKENS] for name in "qkv"}
         rope = {"inv_freq": layer.rope[0], "layout": layer.rope[1]}
-        sweep = {name: value for name, value in self.sweep(calibration="m.cal.h5").items() if name not in ("dumps", "select")}
+        sweep = self.sweep(calibration="m.cal.h5")
+        del sweep["dumps"], sweep["select"]
         Path("sub").mkdir()
         Path("m.cal.h5").rename("sub/m.cal.h5")
         kb.calibrate("qfilters", DUMP, out="m.cal.h5", layers=[0], tokens=PROMPT - 100)  # another file of this name
