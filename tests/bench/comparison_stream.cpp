@@ -14,7 +14,7 @@ void alone(Stream& stream) {
   stream.queries.resize(1);
 }
 
-void place(ConstMatrix from, std::vector<double>& to, Index column) {
+void place(ConstMatrix from, UnfilledDoubles& to, Index column) {
   to.resize(from.rows * kWide);
   for (Index i = 0; i < from.rows; ++i) {
     std::copy_n(from.row(i), from.cols, to.data() + i * kWide + column);
