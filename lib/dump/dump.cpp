@@ -254,7 +254,7 @@ Dump::Dump(const std::string& path, const DumpOptions& options) : impl_(std::mak
   impl_->info = read_structure(impl_->file.get(), path, reading);
 }
 
-Dump::Dump(std::string name, std::span<const std::byte> image, TensorHashes hashes)
+Dump::Dump(const std::string& name, std::span<const std::byte> image, TensorHashes hashes)
     : impl_(std::make_unique<Impl>()) {
   impl_->first_in_child = false;
   impl_->known = std::move(hashes);

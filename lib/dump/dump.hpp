@@ -112,7 +112,7 @@ class Dump {
   // A dump in memory, made by this process; `name` is its path in messages. `image` is used in
   // place and must live as long. `hashes`: for an outline, whose tensors have shapes and no
   // elements; the fingerprint is that of the dump whose tensors have these hashes.
-  Dump(std::string name, std::span<const std::byte> image, TensorHashes hashes = {});
+  Dump(const std::string& name, std::span<const std::byte> image, TensorHashes hashes = {});
   ~Dump();
   Dump(Dump&&) noexcept;
   Dump& operator=(Dump&&) noexcept;

@@ -55,7 +55,7 @@ class Records(Sequence[Entry]):
 
 
 def read(path: Path, parse: Parse, lists: Sequence[str]) -> Entry | None:
-    """The document, with `lists` as Records; None where the file is not laid out as kvbench does."""
+    """The document, with `lists` as Records; None where it is not laid out as kvbench does."""
     records: dict[str, Records] = {}
     rest = bytearray()
     with path.open("rb") as file:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import unittest
 
-from program import BUG, DONE, INCOMPLETE, PROGRAM, Folder, deterministic, kvbench
+from program import BUG, DONE, PROGRAM, Folder, deterministic, kvbench
 
 # flock() of a journal or an HDF5 file and read() of broken.json fail, with an error that the environment says.
 SHIM = r"""

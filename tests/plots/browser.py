@@ -3,7 +3,6 @@
 import base64
 import re
 import shutil
-import time
 from pathlib import Path
 
 try:

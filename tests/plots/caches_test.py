@@ -20,7 +20,6 @@ try:
     from kvplot import looks, style
     from kvplot.cache import Cache, Caches, Place
     from kvplot.figures import kept, occupancy, survival
-    from kvplot.results import ResultsError
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)

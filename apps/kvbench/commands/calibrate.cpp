@@ -36,9 +36,11 @@ int run(const CalibrateRequest& request) {
 
 Command add_calibrate(CLI::App& app) {
   const auto options = std::make_shared<CalibrateRequest>();
-  CLI::App* command = app.add_subcommand(
-      "calibrate", "Compute the statistics of a method from calibration texts");
-  command->add_option("--method,--algorithm", options->method, "The method")->type_name("NAME")->required();
+  CLI::App* command =
+      app.add_subcommand("calibrate", "Compute the statistics of a method from calibration texts");
+  command->add_option("--method,--algorithm", options->method, "The method")
+      ->type_name("NAME")
+      ->required();
   command->add_option("--dump", options->dumps, "Dumps of the texts")->required();
   command->add_option("-o,--out", options->out, "The calibration file to write")
       ->type_name("FILE")

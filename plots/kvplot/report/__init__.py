@@ -66,7 +66,7 @@ def run(arguments: Namespace) -> list[str]:
     count = len(results.document["cells"])
     if count > MAX_CELLS:
         raise ResultsError(
-            f"{path}: has {count} cells, more than the {MAX_CELLS} that a page holds; draw figures, "
+            f"{path}: has {count} cells, more than the {MAX_CELLS} of a page; draw figures, "
             "or give parts of the sweep a page each (`kvbench run --only` into a folder of its own)"
         )
     text = page(results, arguments.metric, figures=not arguments.no_figures)
