@@ -134,7 +134,8 @@ class Results:
             return flattened(map(self._row, records), wanted, present)
         except (KeyError, TypeError, AttributeError) as error:
             raise ResultsError(
-                f"{self.path}: a record is not as kvbench writes it: {error!r}; rerun the sweep"
+                f"{self.path}: a record is not as `kvbench run` writes it: {error!r}; "
+                "rerun the sweep"
             ) from error
 
     def forget_frames(self) -> None:
