@@ -297,17 +297,9 @@ class Figures(unittest.TestCase):
                 style.pyplot.close(drawn.plot)
 
     def test_files_of_something_else_are_named(self):
-        broken = sweep()
-        del broken[3]["kl"]["max"]
-        text, lacking = sweep(), sweep()
-        text[3]["kl"]["se"] = "0.01"
-        for each in lacking:
-            del each["kl"]["se"]
         failed = [{**each, "status": "skipped", "reason": "why"} for each in sweep()]
         for figure, records, words in (
-                ("error_vs_kld", broken, "/records/3/kl"), ("error_vs_kld", text, "/records/3/kl/se"),
-                ("kld_by_layer", lacking, '/records/0/kl: expected a member "se"'), ("error_vs_kld", [], "no record"),
-                ("error_vs_kld", failed, "no finished record"),
+                ("error_vs_kld", [], "no record"), ("error_vs_kld", failed, "no finished record"),
                 ("rank_agreement", sweep(layers=[0]), "kld_by_layer"),
                 ("error_vs_kld", sweep(layers=[0]), "kld_by_layer"),
                 ("kld_by_layer", sweep(), "one-at-a-time")):

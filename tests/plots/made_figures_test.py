@@ -509,9 +509,6 @@ class Made(unittest.TestCase):
                 made = cell("window", {"budget": 512}, 1.0, 0.5)
                 made["key"]["rows"] = rows
                 self.assertIn(f", {words};", facts(self.results([made])))
-        made["key"]["rows"] = {"prompt": {"every": "few"}}
-        with self.assertRaises(ResultsError):
-            facts(self.results([made]))
 
     def test_panels_of_one_column_stand_below_each_other_and_keep_their_places(self):
         for rows, columns, shape in ((1, 3, (3, 1)), (2, 3, (3, 2)), (1, 4, (2, 2)), (3, 3, (3, 3)),

@@ -54,7 +54,7 @@ export const LOOKS = (() => {
 export const dark = matchMedia("(prefers-color-scheme: dark)");
 let printing = false;  // paper is light
 const ON_PAPER = { "--ground": "#fff", "--halo": "#fff", "--quiet": "#444" };
-export const variable = (name) => printing ? ON_PAPER[name]
+const variable = (name) => printing ? ON_PAPER[name]
   : getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // Lines and outlines need contrast to a dark ground: dark colours are lightened, their hue stays.
