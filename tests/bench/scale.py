@@ -108,10 +108,6 @@ def of_many_cells(table, program, folder, shape, cells, python, keep_rows):
     if python:
         plots = Path(__file__).resolve().parents[2] / "plots"
         table.row("kvplot.load_results of two columns, means", cells, python, "-c", LOAD, plots, results)
-        environment = ["env", f"PYTHONPATH={plots}"]
-        if subprocess.run([python, "-c", "import pyarrow"], stderr=subprocess.DEVNULL).returncode == 0:
-            table.row("kvplot parquet", cells, *environment, python, "-m", "kvplot", "parquet", lines, "-o",
-                      folder / "cells.parquet")
     for path in (lines, results, out / "journal.jsonl", out / "results.rows.h5"):
         path.unlink(missing_ok=True)
 
