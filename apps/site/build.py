@@ -33,7 +33,7 @@ MENU: dict[str, dict[str, str]] = {
         "data/README.md": "Dumps",
         "data/LARGE_MODEL.md": "A dump of an 8B model",
         "data/FORMAT.md": "The format of dumps and cache files",
-        "data/EXPORTER.md": "What the exporter checks",
+        "data/EXPORTER.md": "Checks of the exporter",
         "data/LOOP.md": "What a model says",
         "FAQ.md": "Questions",
     },
@@ -48,7 +48,7 @@ MENU: dict[str, dict[str, str]] = {
     "Findings": {
         "plots/FINDINGS.md": "Findings",
         "plots/KEY_OFFSET.md": "Why low-bit keys fail on Qwen2.5",
-        "plots/PAGING.md": "What paging costs",
+        "plots/PAGING.md": "The cost of paging",
         "plots/METRICS.md": "Which metric to trust",
         "plots/GALLERY.md": "Gallery",
         "plots/README.md": "kvplot",

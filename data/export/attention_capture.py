@@ -364,7 +364,7 @@ def projection_of(module: torch.nn.Module) -> torch.nn.Module | None:
 
 
 def at_hand(weight: torch.Tensor, what: str) -> torch.Tensor:
-    """Refuses a weight that accelerate offloads: what is computed with its place is no number."""
+    """Refuses a weight that accelerate offloads, because its placeholder has no numbers."""
     if weight.device.type == "meta":
         raise Fault(
             f"{what} of the model is offloaded and read here; load the model without offloading"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 import pandas
 from matplotlib import pyplot
+from matplotlib.axes import Axes
 
 from kvplot import style
 from kvplot.figure import Figure
@@ -403,6 +404,14 @@ def _lines(axis: Any, rows: dict[str, tuple[Any, Any]]) -> None:
     style.plain_log(axis.yaxis)
 
 
+def line_of_intervals(
+    axis: Axes, at: "pandas.Series[Any]", rows: pandas.DataFrame, column: str, **looks: Any
+) -> None:
+    """Means of a column against `at`, with bars from <column>_low to <column>_high."""
+    ends = [rows[column] - rows[f"{column}_low"], rows[f"{column}_high"] - rows[column]]
+    axis.errorbar(at, rows[column], yerr=ends, linewidth=0.8, **looks)
+
+
 def kl_over_memory(tables: Tables) -> pyplot.Figure:
     """Lines of one memory are moved apart, so that their bars can be told."""
     rows = tables.read("loop/quality")
@@ -411,19 +420,9 @@ def kl_over_memory(tables: Tables) -> pyplot.Figure:
     for axis, column in zip(axes[0], words):
         for place, (name, (colour, marker, dashes)) in enumerate(LINES.items()):
             own = rows[rows["label"] == name]
-            ends = [own[column] - own[f"{column}_low"], own[f"{column}_high"] - own[column]]
-            axis.errorbar(
-                own["memory.fraction"] + 0.009 * (place - len(LINES) / 2),
-                own[column],
-                yerr=ends,
-                color=colour,
-                marker=marker,
-                linestyle=dashes,
-                label=name,
-                linewidth=0.8,
-                elinewidth=0.7,
-                capsize=1.5,
-            )
+            apart = own["memory.fraction"] + 0.009 * (place - len(LINES) / 2)
+            looks = {"color": colour, "marker": marker, "linestyle": dashes, "label": name}
+            line_of_intervals(axis, apart, own, column, **looks, elinewidth=0.7, capsize=1.5)
         axis.set_yscale("log")
         style.plain_log(axis.yaxis)
         axis.set_xticks(sorted(set(rows["asked"])))
@@ -639,19 +638,10 @@ def questions(tables: Tables) -> pyplot.Figure:
         held = own[own["asked"] == 0.2]
         for place, (name, (colour, marker, dashes)) in enumerate(ASKED.items()):
             each = held[held["label"] == name]
+            apart = each["distance"] + 12 * (place - len(ASKED) / 2)
+            looks = {"color": colour, "marker": marker, "linestyle": dashes, "label": name}
             for axis, value in zip(axes[:, column], ("rank", "error")):
-                ends = [each[value] - each[f"{value}_low"], each[f"{value}_high"] - each[value]]
-                axis.errorbar(
-                    each["distance"] + 12 * (place - len(ASKED) / 2),
-                    each[value],
-                    yerr=ends,
-                    color=colour,
-                    marker=marker,
-                    linestyle=dashes,
-                    label=name,
-                    linewidth=0.8,
-                    elinewidth=0.4,
-                )
+                line_of_intervals(axis, apart, each, value, **looks, elinewidth=0.4)
         lost = own[own["label"] == "without the sentence"]
         axes[0][column].plot(
             lost["distance"], lost["rank"], ":", color="black", label="without the sentence"
