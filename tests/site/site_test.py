@@ -97,8 +97,8 @@ class Pages(Built):
             self.assertEqual(menu.count(place), 1, place)
 
     def test_pictures_of_the_gallery_are_shown(self):
-        shown = {target for page in ("GALLERY", "FINDINGS")
-                 for element, target in Page(self.text(f"plots/{page}.html")).refers if element == "img"}
+        shown = {target for page in (self.out / "plots").glob("*.html")
+                 for element, target in Page(page.read_text(encoding="utf-8")).refers if element == "img"}
         self.assertEqual(shown, {path.relative_to(SOURCE / "plots").as_posix()
                                  for path in (SOURCE / "plots/gallery").rglob("*") if path.suffix in (".png", ".svg")})
 
