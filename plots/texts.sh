@@ -15,7 +15,7 @@ for model in smollm2-135m gemma3-270m qwen2.5-coder-{0.5b,1.5b}; do
   fi
   layers='"all"'
   if [[ $model == gemma3-270m ]]; then layers='[5,17]'; fi
-  for config in configs/figures/{scaling,recency,methods,storage,bits,reading}.json configs/field.json; do
+  for config in configs/figures/{scaling,recency,methods,storage,bits,reading,density}.json configs/field.json; do
     results=$out/$model/$(basename "$config" .json)/results.json
     newer "$results" "$config" "$program" "$folder/$model"-*.h5 && continue
     # The two largest sweeps have one seed: texts and heads say more than draws do (plots/FINDINGS.md).
@@ -26,6 +26,6 @@ for model in smollm2-135m gemma3-270m qwen2.5-coder-{0.5b,1.5b}; do
       --set "/dumps=[\"$folder/$model-*.h5\"]" --set "/select/layers=$layers" "${seeds[@]}"
   done
   .venv/bin/python -m kvplot papers --runs "$out/$model" --out "$out/$model" \
-    --only scaling recency mixture variance methods storage bits keys_or_values reading reading_paired field
+    --only scaling recency mixture variance methods storage bits keys_or_values reading reading_paired density field
 done
 say "texts: $SECONDS s, in $out"

@@ -69,6 +69,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("position", "position", "error_vs_position", {}),
     ("reading", "error_vs_traffic", "reading", {"metric": MEAN}),
     ("reading_paired", "forest", "reading", {"metric": MEAN, "against": "tova", "cost": "traffic"}),
+    ("density", "error_vs_traffic", "density", {}),
     ("storage", "storage_map", "storage", {"metric": MEAN, "panels": "storage"}),
     ("bits", "forest", "bits", {"metric": MEAN, "against": "snapkv"}),
     ("keys_or_values", "keys_or_values", "bits", {}),

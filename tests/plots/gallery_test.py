@@ -118,6 +118,7 @@ class Figures(Page):
                     f"{span((row['balancekv_exponent'] for row in rows), 0)}")
         self.assertGreater(min(row["delta_r"] for row in rows), math.log(2048))
         self.stands(f"delta r is above log n, {math.log(2048):.1f}, in every head")
+        self.stands(f"and rho is {span((row['coreset_exponent'] for row in rows), 0)} here")
         failures = table("theorems/failure_rate")
         self.assertEqual({(row["failures"], row["seeds"], row["vacuous"]) for row in failures}, {(0.0, 100.0, 1.0)})
         self.stands(f"none of 100 seeds fails anywhere (upper limit {1 - 0.025 ** 0.01:.3f}, so 100 seeds cannot show 0.01)")

@@ -26,6 +26,7 @@ from kvplot.curves import (
     words,
 )
 from kvplot.figure import Figure, always_kept, facts
+from kvplot.figures.settings import names
 from kvplot.results import HEADLINE, Results, ResultsError, mean_over_units, with_params
 from kvplot.statistics import summarised
 
@@ -69,6 +70,7 @@ def draw_against(inputs: Namespace, name: str, cost: str) -> Figure:
         points = summarised(frame, metric, [cost], by)
     else:
         points = mean_over_units(frame, [metric, cost], by)
+    points["setting"] = names(points)
     points["on_axis"] = points[metric] >= ROUNDING
     drawn = points[points["on_axis"]]
     if drawn.empty:

@@ -1,4 +1,4 @@
-"""ClusterGen C.1: norms of queries, keys, values per layer; theorems' r, delta r, 2 r^2/sqrt(d)."""
+"""ClusterGen C.1: norms of queries, keys, values per layer; the exponents of theorems about them."""
 
 import math
 from argparse import Namespace
@@ -19,6 +19,7 @@ THEOREMS = (
     ("r", r"$r=\max\Vert\beta q\Vert$", "o"),
     ("delta_r", r"$\delta r$ (SubGen)", "s"),
     ("balancekv_exponent", r"$2\beta r^2$ (BalanceKV)", "D"),
+    ("coreset_exponent", r"$\rho=r\max\Vert k\Vert$ (coresets)", "^"),
 )
 
 
@@ -30,6 +31,7 @@ def _rows(layer: Entry, head: Entry) -> Iterator[Entry]:
     row = {
         "r": head["r"],
         "balancekv_exponent": head["balancekv_exponent"],
+        "coreset_exponent": head["r"] * head["keys"]["norms"]["max"],
         "log_n": math.log(layer["tokens"]),
     }
     for name, _ in TENSORS:
@@ -65,7 +67,7 @@ def draw(inputs: Namespace) -> Figure:
         axis.set_ylim(bottom=0)
         axis.set_ylabel(f"norms of {name}")
     last = axes[1][1]
-    for (name, words, marker), colour in zip(THEOREMS, style.ordered(4)):
+    for (name, words, marker), colour in zip(THEOREMS, style.ordered(len(THEOREMS))):
         last.plot(places, table[name], marker, color=colour, label=words)
     # A line each, where sequences differ in length.
     last.step(places, table["log_n"], "k:", where="mid", linewidth=0.9, label=r"$\log n$")
@@ -85,6 +87,7 @@ def draw(inputs: Namespace) -> Figure:
         "line 1 % to 99 %, dash maximum. "
         f"delta is the {QUANTILE:g} quantile of key distances; the theorems' sample sizes "
         "grow like exp(2 delta r) and exp(2 beta r^2), beta the model's scale; SubGen's "
-        "Corollary 1 asks for a delta r that grows more slowly than log n. "
+        "Corollary 1 asks for a delta r that grows more slowly than log n. Coresets for any keys "
+        "of one norm and any query up to a norm need exp(rho) tokens (arXiv 2605.05602). "
         f"{inputs.inspection.facts()}",
     )
