@@ -17,9 +17,9 @@ from kvplot.terminal import one_line
 from kvplot.units import POINT, UNIT, same_units
 
 HEADLINES = (
-    "errors.relative_l2.mean",
     "errors.relative_frobenius_error",
     "errors.relative_spectral_error",
+    "errors.relative_l2.mean",
     "memory.fraction",
 )
 SPREADS = {"sd": "std", "se": "sem"}
@@ -39,7 +39,7 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
         "--value",
         nargs="+",
         metavar="COLUMN",
-        help="default, of a results.json: its mean, Frobenius and spectral errors, and its memory",
+        help="default, of a results.json: its Frobenius, spectral and mean errors, and its memory",
     )
     parser.add_argument(
         "--where",
