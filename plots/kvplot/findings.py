@@ -1,4 +1,4 @@
-"""python -m kvplot findings: the pictures of plots/FINDINGS.md, from the shipped tables alone."""
+"""python -m kvplot findings: The pictures of plots/FINDINGS.md, from the shipped tables alone."""
 
 from argparse import Namespace, _SubParsersAction
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from kvplot.results import ResultsError
 TABLES = Path(__file__).resolve().parents[1] / "tables"
 FROBENIUS = "errors.relative_frobenius_error"
 RATIO = "perplexity.ratio"
-# Methods that share one idea are one vote; words are those of the legend.
+# Methods that share one idea count as one; words are those of the legend.
 FAMILIES = {
     "attention of the last rows": "snapkv pyramidkv adakv criticalkv chunkkv cake rkv tova caote",
     "attention summed over rows": "h2o keyformer roco key_attention",
@@ -135,7 +135,7 @@ def _handles(looks: dict[str, str]) -> dict[str, Any]:
 
 
 def field(tables: Tables) -> pyplot.Figure:
-    """Families on top, one vote each, then their methods; both modes, at a fifth of the memory."""
+    """Families on top, then their methods; both modes, at a fifth of the memory."""
     colour = dict(zip(FAMILIES, COLOURS))
     read = {name: tables.read(f"smollm2/field_{name}") for name in ("families", "modes")}
     read = {name: rows[rows["at"] == 0.2] for name, rows in read.items()}

@@ -1,4 +1,4 @@
-"""python -m kvplot papers: every figure of plots/GALLERY.md, from runs of the shipped sweeps."""
+"""python -m kvplot papers: Every figure of plots/GALLERY.md, from runs of the shipped sweeps."""
 
 from argparse import ArgumentParser, Namespace, _SubParsersAction
 from pathlib import Path

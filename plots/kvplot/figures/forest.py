@@ -188,7 +188,8 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         means.drop(columns="near").merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
         f"{words(metric)}, over that of {named} {same} (in brackets), paired by unit; left of 1 is "
-        f"better. Ticks: units; line: 95 % interval of the geometric mean, {over(means)}. Rows are grouped by the nearest tenth of the {inputs.cost}. "
+        f"better. Ticks: units; line: 95 % interval of the geometric mean, {over(means)}. Rows are "
+        f"grouped by the nearest tenth of the {inputs.cost}. "
         f"{facts(results)}{always_kept(results.ok)}"
         f"{undrawn(others, means, outside, metric)}",
     )

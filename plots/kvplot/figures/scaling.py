@@ -14,7 +14,16 @@ from matplotlib.axes import Axes
 from kvplot import style
 from kvplot.curves import NAMES, interval_line, words
 from kvplot.figure import Figure, facts
-from kvplot.results import HEADLINE, POINT, ROUNDING, UNIT, Results, ResultsError, undrawn, with_params
+from kvplot.results import (
+    HEADLINE,
+    POINT,
+    ROUNDING,
+    UNIT,
+    Results,
+    ResultsError,
+    undrawn,
+    with_params,
+)
 from kvplot.statistics import geometric_means, mean_interval, over
 
 NEEDS = ("results",)

@@ -141,9 +141,8 @@ def draw(inputs: Namespace) -> Figure:
         figure, axes = style.panels(1, 2, height, sharey=True, width_ratios=(2, 1))
         error, beside = axes[0]
         known = table[table["groups"] > 1]
-        said = (
-            f"{words(METRIC)}, seeds and units, and {WORDS[MEMORY]}, per setting"
-            + (f"; lines: 95 % intervals, {over(known)}." if len(known) else ".")
+        said = f"{words(METRIC)}, seeds and units, and {WORDS[MEMORY]}, per setting" + (
+            f"; lines: 95 % intervals, {over(known)}." if len(known) else "."
         )
         _line(error, table, ("error", "low", "high"))
         error.set_xlabel("relative error" if style.narrow() else NAMES[METRIC])
@@ -187,7 +186,8 @@ def draw(inputs: Namespace) -> Figure:
         "settings",
         figure,
         table,
-        f"{said} {facts(results)}{always_kept(results.ok)}{undrawn(summary(results), table, 'no error', 'error')}",
+        f"{said} {facts(results)}{always_kept(results.ok)}"
+        f"{undrawn(summary(results), table, 'no error', 'error')}",
     )
 
 
