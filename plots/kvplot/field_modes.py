@@ -1,7 +1,8 @@
 """python -m kvplot field_modes RUNS --out DIR: the field in several modes and metrics, as tables.
 
 RUNS/<mode>/**/results.json are sweeps of the same units. field.csv has a row per mode, memory and
-method, families.csv one per family: logarithms of its methods are averaged in each unit first. Ratios are to uniform sampling at as many bytes, as in `kvplot field`.
+method, families.csv one per family: logarithms of its methods are averaged in each unit first.
+Ratios are to uniform sampling at as many bytes, as in `kvplot field`.
 layers.csv has a row per mode, memory, method and layer, a mean over the heads of the texts that
 have the layer. orders.csv has, for each choice of mode, memory and metric, how far the order of the
 methods is another one.

@@ -218,9 +218,10 @@ def _caption(
     )
     return (
         f"{words(metric)}, over that of uniform sampling with as many bytes, geometric means over "
-        "units; left of 1 is better. Bytes are those that a method holds, or that a row reads if it "
-        f"holds all tokens. A setting counts if its bytes are within a factor of {NEAR:g} of those "
-        f"named; uniform sampling then has as many. {lines if found['groups'].min() > 1 else ''}"
+        "units; left of 1 is better. Bytes are those that a method holds, or that a row reads if "
+        f"it holds all tokens. A setting counts if its bytes are within a factor of {NEAR:g} of "
+        "those named; uniform sampling then has as many. "
+        + (lines if found["groups"].min() > 1 else "")
         + facts(results, cells)
         + (f" No bytes near those: {', '.join(others)}." if others else "")
     )

@@ -70,6 +70,6 @@ def draw(inputs: Namespace) -> Figure:
         pandas.concat(tables),
         "Part of the rows in which eviction raises every kept score by more than a factor, over "
         f"rows and query heads, 1 % to 99 %, budget {budgets} of the prompt. The factor is 1 over "
-        "the attention mass of the kept tokens. It is the same for all scores of a row, whose order "
-        f"therefore stays. {facts(results, by=['layer'])}",
+        "the attention mass of the kept tokens. It is the same for all scores of a row, so that "
+        f"their order stays. {facts(results, by=['layer'])}",
     )
