@@ -148,7 +148,7 @@ def draw(inputs: Namespace) -> Figure:
         "scaling",
         figure,
         pandas.concat([table.assign(panel="means"), fitted], ignore_index=True),
-        f"{words(metric)}, over the number of tokens (first), and divided by that of uniform "
+        f"{words(metric)}, against the number of tokens (first), and divided by that of uniform "
         "sampling at the same T, paired by unit (second): geometric means over units, with 95 % "
         f"intervals, {over(table)}. A level ratio means the rate of uniform sampling, the dotted "
         f"slope a faster one. {_said(fitted)} "
