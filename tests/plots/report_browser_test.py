@@ -35,7 +35,6 @@ if browser.MISSING:
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = None
-METRIC = "errors.relative_frobenius_error"
 
 
 class InABrowser(unittest.TestCase):
