@@ -65,8 +65,8 @@ def _add_figure(commands: "argparse._SubParsersAction[_Parser]", name: str) -> N
             "--labels",
             nargs="+",
             metavar="PATTERN",
-            help="only settings whose label matches one of these, * and ? standing for any text "
-            "and any letter: 'snapkv*' '* | K q8_0*'; default: all of the results",
+            help="only settings whose label matches one of these, * for any text and ? for any "
+            "letter: 'snapkv*' '* | K q8_0*'; default: all of the results",
         )
     parser.add_argument(
         "-o",

@@ -1,8 +1,8 @@
 """python -m kvplot field_modes RUNS --out DIR: the field in several modes and metrics, as tables.
 
 RUNS/<mode>/**/results.json are sweeps of the same units. field.csv has a row per mode, memory and
-method, families.csv one per family, whose methods count as one vote: their logarithms are averaged
-in each unit first. Ratios are to uniform sampling at as many bytes, as in `kvplot field`.
+method, families.csv one per family: logarithms of its methods are averaged in each unit first.
+Ratios are to uniform sampling at as many bytes, as in `kvplot field`.
 layers.csv has a row per mode, memory, method and layer, a mean over the heads of the texts that
 have the layer. orders.csv has, for each choice of mode, memory and metric, how far the order of the
 methods is another one.
@@ -33,7 +33,11 @@ OWN = "own"
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
     text = " ".join(__doc__.split())
-    parser = commands.add_parser("field_modes", help="the field in several modes", description=text)
+    parser = commands.add_parser(
+        "field_modes",
+        help="Tables of the field: methods, families and layers in several modes.",
+        description=text,
+    )
     parser.add_argument("runs", type=Path, help="a folder with a folder of runs per mode")
     parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR")
     parser.set_defaults(run=run)

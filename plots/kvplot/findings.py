@@ -1,4 +1,4 @@
-"""python -m kvplot findings: the pictures of plots/FINDINGS.md, from the shipped tables alone."""
+"""python -m kvplot findings: The pictures of plots/FINDINGS.md, from the shipped tables alone."""
 
 from argparse import Namespace, _SubParsersAction
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from kvplot.results import ResultsError
 TABLES = Path(__file__).resolve().parents[1] / "tables"
 FROBENIUS = "errors.relative_frobenius_error"
 RATIO = "perplexity.ratio"
-# Methods that share one idea are one vote; words are those of the legend.
+# Methods that share one idea count as one; words are those of the legend.
 FAMILIES = {
     "attention of the last rows": "snapkv pyramidkv adakv criticalkv chunkkv cake rkv tova caote",
     "attention summed over rows": "h2o keyformer roco key_attention",
@@ -32,7 +32,7 @@ FAMILIES = {
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#7F7F7F", "#56B4E9")
 METRICS = {
     "errors.relative_frobenius_error": "Frobenius error",
-    "outputs.residual_ratio.mean": "error after W_O over the stream",
+    "outputs.residual_ratio.mean": "error after W_O / residual stream",
     "errors.relative_spectral_error": "spectral error",
     "errors.relative_l2.p99": "error of a row, 99th percentile",
     "errors.cosine_distance.mean": "cosine distance of a row, mean",
@@ -135,7 +135,7 @@ def _handles(looks: dict[str, str]) -> dict[str, Any]:
 
 
 def field(tables: Tables) -> pyplot.Figure:
-    """Families on top, one vote each, then their methods; both modes, at a fifth of the memory."""
+    """Families on top, then their methods; both modes, at a fifth of the memory."""
     colour = dict(zip(FAMILIES, COLOURS))
     read = {name: tables.read(f"smollm2/field_{name}") for name in ("families", "modes")}
     read = {name: rows[rows["at"] == 0.2] for name, rows in read.items()}
@@ -295,8 +295,9 @@ def recency(tables: Tables) -> pyplot.Figure:
     for axis, (title, name) in zip(axes[0], names.items()):
         rows = tables.read(f"smollm2/{name}").set_index("layer")
         layers = [layer for layer in rows.index if layer != "all"]
-        for layer, colour in zip(layers, style.ordered(len(layers))):
-            axis.plot(rows.columns.astype(float), rows.loc[layer], "o-", color=colour, label=layer)
+        for layer, colour, marker in zip(layers, style.ordered(len(layers)), "osD^vPX"):
+            shares = rows.columns.astype(float)
+            axis.plot(shares, rows.loc[layer], marker=marker, color=colour, label=layer)
         axis.set_yscale("log")
         style.plain_log(axis.yaxis)
         axis.axhline(1.0, color="black", linewidth=0.8)
@@ -349,11 +350,12 @@ def scaling(tables: Tables) -> pyplot.Figure:
     handles = {
         word: pyplot.Line2D([], [], color=colour) for word, colour in zip(words, looks.values())
     }
-    for word, face in (("keys of small norms", "0.4"), ("keys of usual norms", "white")):
+    looks_of_keys = {"small": ("-", "o", "0.4"), "usual": ("--", "s", "white")}
+    for norms, (line, marker, face) in looks_of_keys.items():
         mark = pyplot.Line2D(
-            [], [], linestyle="none", marker="s", color="0.4", markerfacecolor=face
+            [], [], linestyle=line, marker=marker, color="0.4", markerfacecolor=face
         )
-        handles[word] = mark
+        handles[f"keys of {norms} norms"] = mark
     handles["a rate faster by n^-1/2"] = pyplot.Line2D([], [], color="black", linestyle=":")
     style.legend_above(axis, handles)
     return figure
@@ -455,7 +457,7 @@ def decoded(tables: Tables) -> pyplot.Figure:
 
 
 RANKED = {
-    "outputs.residual_ratio.p99": ("after W_O over the stream, 99th percentile", "#000000", "o"),
+    "outputs.residual_ratio.p99": ("after W_O / residual stream, 99th percentile", "#000000", "o"),
     FROBENIUS: ("Frobenius error", "#0072B2", "s"),
     "errors.relative_spectral_error": ("spectral error", "#009E73", "^"),
     "errors.relative_l2.mean": ("mean error of a row", "#D55E00", "D"),

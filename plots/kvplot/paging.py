@@ -28,7 +28,11 @@ SETTING = ["method", "budget", *FREE]
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
     text = " ".join(__doc__.split())
-    parser = commands.add_parser("paging", help="what whole pages cost", description=text)
+    parser = commands.add_parser(
+        "paging",
+        help="Table of plots/PAGING.md: error of whole pages over the free choice of tokens.",
+        description=text,
+    )
     parser.add_argument("results", type=Path, nargs="+", help="results.json of a run")
     parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR")
     parser.set_defaults(run=run)

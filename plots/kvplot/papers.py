@@ -1,4 +1,4 @@
-"""python -m kvplot papers: every figure of plots/GALLERY.md, from runs of the shipped sweeps."""
+"""python -m kvplot papers: Every figure of plots/GALLERY.md, from runs of the shipped sweeps."""
 
 from argparse import ArgumentParser, Namespace, _SubParsersAction
 from pathlib import Path
@@ -34,7 +34,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("walk", "walk", "balancekv_walk", {}),
     ("merge_reduce", "merge_reduce", "balancekv_merge_reduce", {}),
     ("occupancy", "occupancy", "balancekv_cells", {"layer": 15, "kv_head": 1}),
-    ("scaling", "scaling", "scaling", {}),
+    ("scaling", "scaling", "scaling", {"metric": MEAN}),
     ("discrepancy", "scaling", "scaling", {"metric": "errors.normalizer_error.mean"}),
     ("sparsity", "sparsity", "inspection", {}),
     ("entropy", "entropy", "inspection", {}),
@@ -56,7 +56,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("tau", "tau", "keyformer_tau", {}),
     ("cache_size", "cache_size", "subgen_table1", {}),
     ("bytes_per_token", "bytes_per_token", "bytes_per_token", {}),
-    ("field", "field", "field", {}),
+    ("field", "field", "field", {"metric": MEAN}),
     ("pareto", "pareto", "pareto", {"metric": MEAN}),
     ("ecdf", "ecdf", "pareto", {}),
     ("layer_head", "layer_head", "pareto", {}),

@@ -40,7 +40,11 @@ BY = ["protocol", "asked", "label"]
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
     text = " ".join(__doc__.split())
-    parser = commands.add_parser("questions", help="answers to questions", description=text)
+    parser = commands.add_parser(
+        "questions",
+        help="Tables of plots/QUESTIONS.md, of what data/ask_questions.py found.",
+        description=text,
+    )
     parser.add_argument("folder", type=Path, help="the folder of data/ask_questions.py")
     parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR")
     parser.set_defaults(run=run)

@@ -1,4 +1,4 @@
-"""python -m kvplot table FILE --rows R --columns C --value V: means of a figure's or a result's
+"""python -m kvplot table FILE --rows R --columns C --value V: Means of a figure's or a result's
 numbers."""
 
 import re
@@ -17,9 +17,9 @@ from kvplot.terminal import one_line
 from kvplot.units import POINT, UNIT, same_units
 
 HEADLINES = (
-    "errors.relative_l2.mean",
     "errors.relative_frobenius_error",
     "errors.relative_spectral_error",
+    "errors.relative_l2.mean",
     "memory.fraction",
 )
 SPREADS = {"sd": "std", "se": "sem"}
@@ -33,13 +33,15 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
         type=Path,
         help="a figure's CSV; or a results.json or loop.json, whose finished records are read",
     )
-    parser.add_argument("--rows", nargs="+", required=True, metavar="COLUMN")
-    parser.add_argument("--columns", metavar="COLUMN", help="spread over this; default: the values")
+    parser.add_argument(
+        "--rows", nargs="+", required=True, metavar="COLUMN", help="a row per value of these"
+    )
+    parser.add_argument("--columns", metavar="COLUMN", help="a column per value of this")
     parser.add_argument(
         "--value",
         nargs="+",
         metavar="COLUMN",
-        help="default, of a results.json: its mean, Frobenius and spectral errors, and its memory",
+        help="default, of a results.json: its Frobenius, spectral and mean errors, and its memory",
     )
     parser.add_argument(
         "--where",
@@ -52,7 +54,7 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
         "--of",
         choices=["mean", "median", "min", "max", "sum"],
         default="mean",
-        help="of the values in one field; default mean",
+        help="what a field shows of its values; default mean",
     )
     parser.add_argument(
         "--pm",
@@ -60,7 +62,9 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
         help="next to each mean the sample standard deviation of the values in its field, or the "
         "standard error of the mean if they are independent; nothing beside a single value",
     )
-    parser.add_argument("--digits", type=integer(1, 17), default=3, help="significant; default 3")
+    parser.add_argument(
+        "--digits", type=integer(1, 17), default=3, help="significant digits; default 3"
+    )
     parser.add_argument("--format", choices=list(FORMATS), default="markdown")
     parser.set_defaults(run=run)
 

@@ -94,7 +94,7 @@ class Made(unittest.TestCase):
         drawn = self.ranked({"h2o": 0.5, "window": 0.5, "kcenter": 0.509})
         beside = drawn.plot.axes[0]
         self.assertEqual({(round(text.xy[1]), text.get_text()) for text in beside.texts}, {(1, "1/2"), (2, "0/2")})
-        self.assertEqual(beside.get_xlabel(), "error / h2o")
+        self.assertEqual(beside.get_xlabel(), "error / error of h2o")
         numpy.testing.assert_allclose(drawn.table["ratio"], [numpy.nan, 1.0, 3 ** 0.5])
         self.assertIn(" Memories of the two are within 2 %. ", drawn.caption)
 

@@ -35,7 +35,6 @@ if browser.MISSING:
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = None
-METRIC = "errors.relative_l2.mean"
 
 
 class InABrowser(unittest.TestCase):
@@ -141,7 +140,7 @@ class OneResult(InABrowser):
     def test_it_opens_with_a_row_and_a_point_for_every_setting(self):
         self.assertEqual(len(self.rows()), len(self.settings()))
         self.assertEqual(self.js("points.count"), len(self.settings()))
-        self.assertEqual(self.heads()[:4], ["method", "parameters", "memory", "relative l2, mean"])
+        self.assertEqual(self.heads()[:4], ["method", "parameters", "memory", "relative frobenius error"])
 
     def test_search_narrows_table_and_scatter(self):
         self.search("h2o")
@@ -152,7 +151,7 @@ class OneResult(InABrowser):
         self.search("memory<0.5 error<0.3")
         self.assertTrue(self.rows())
         self.assertTrue(all(float(value) < 0.5 for value in self.column("memory")))
-        self.assertTrue(all(float(value) < 0.3 for value in self.column("relative l2, mean")))
+        self.assertTrue(all(float(value) < 0.3 for value in self.column("relative frobenius error")))
         self.search("nosuchword")
         self.assertEqual(self.rows(), [])
         self.search("nosuch<3")
@@ -175,7 +174,7 @@ class OneResult(InABrowser):
         click = 'th button[data-key="metric"]'
         for falling in (False, True):
             self.browser.click(click)
-            values = list(map(float, self.column("relative l2, mean")))
+            values = list(map(float, self.column("relative frobenius error")))
             self.assertEqual(values, sorted(values, reverse=falling))
             self.assertEqual(self.js("document.querySelector('[aria-sort]').ariaSort"),
                              "descending" if falling else "ascending")
@@ -186,7 +185,7 @@ class OneResult(InABrowser):
             "labelOf(i) === 'h2o' && DATA.settings[points.id[i]].params.budget === "
             f"{line['params']['budget']}"))
         said = self.js("element('hover').hidden ? '' : element('hover').textContent")
-        error = line["errors"]["relative_l2.mean"]
+        error = line["errors"]["relative_frobenius_error"]
         for words in ("h2o", f"budget {line['params']['budget']}", f"{error['mean']:.4g}",
                       f"{error['ci95'][0]:.4g} to {error['ci95'][1]:.4g}", "Student's t over 3 layers"):
             self.assertIn(words, said)
@@ -359,7 +358,7 @@ class StrangeResults(InABrowser):
 
     def test_failed_cells_and_nulls_are_listed_and_not_drawn(self):
         null = cell("h2o", {"budget": 8}, 0.3, 0.4, kv_head=1)
-        null["errors"]["relative_l2"]["mean"] = None
+        null["errors"]["relative_frobenius_error"] = None
         cells = [cell("h2o", {"budget": 8}, 0.2, 0.5), null,
                  cell("subgen", {}, 0, 0, status="failed", reason="logits overflow")]
         self.report(document(cells))

@@ -208,7 +208,7 @@ class SameUnits(unittest.TestCase):
         self.assertEqual(table.iloc[0].tolist()[1:3], [0.0, 0.0])
         self.assertIn("quest has 2 of 6 KV heads.", said)
         table, _ = self.table(path, "--rows", "label")
-        self.assertEqual(list(table), ["label", METRIC, HEADLINE, MEMORY])  # the headlines that are there
+        self.assertEqual(list(table), ["label", HEADLINE, METRIC, MEMORY])  # the headlines that are there
 
     def test_intervals_of_the_page_and_of_the_summary_are_on_the_log_scale(self):
         """Means 1 and 3 of two layers of two heads: 2, standard error 1, t with one degree of freedom 12.7062."""

@@ -71,7 +71,7 @@ class Texts(unittest.TestCase):
         drawn = papers.draw("forest", results, {"against": "tova", "cost": "traffic"})
         self.assertEqual(list(zip(drawn.table["setting"], drawn.table["traffic.fraction"])), [("quest", 0.25)])
         self.assertAlmostEqual(drawn.table["ratio_mean"][0], 0.5)
-        self.assertIn("than tova where a row reads as many bytes", drawn.caption)
+        self.assertIn("that of tova where a row reads as many bytes", drawn.caption)
         self.assertIn("traffic more than 2 % outside of that of tova in some unit: quest", drawn.caption)
 
     def test_figures_have_the_frobenius_error_unless_asked_for_another(self):
@@ -90,11 +90,13 @@ class Texts(unittest.TestCase):
                 drawn = papers.draw(figure, results, options)
                 numpy.testing.assert_allclose(drawn.table["ratio_mean"], ratio)
                 self.assertIn(words, drawn.caption[:1].lower() + drawn.caption[1:])
+            numpy.testing.assert_allclose(papers.draw("field", results, options).table["ratio"], ratio)
             for figure in ("error_vs_memory", "error_vs_traffic"):
                 drawn = papers.draw(figure, results, options)
                 rows = drawn.table.set_index(["label", "memory.fraction" if figure == "error_vs_memory" else "traffic.fraction"])
                 self.assertAlmostEqual(rows[metric]["h2o", 0.25], 4 * ratio)
                 self.assertIn(words, drawn.caption[:1].lower() + drawn.caption[1:])
+        self.assertEqual(papers.defaults(scaling)["metric"], HEADLINE)
         for made in cells:
             made["key"]["storage"] = {"keys": {"codec": "q8_0"}, "values": {"codec": "q8_0"}}
             made["label"] += " | K q8_0 V q8_0"
@@ -109,9 +111,10 @@ class Texts(unittest.TestCase):
         drawings = [(name, options) for name, figure, _, options in papers.DRAWINGS
                     if papers.defaults(papers.figures.module(figure)).get("metric") == HEADLINE]
         self.assertEqual({name for name, _ in drawings}, {"pareto", "forest", "methods", "kvpress", "reading",
-                                                          "reading_paired", "storage", "bits"})
+                                                          "reading_paired", "storage", "bits", "scaling", "field",
+                                                          "discrepancy"})
         for name, options in drawings:
-            self.assertEqual(options["metric"], MEAN, name)
+            self.assertEqual(options["metric"], "errors.normalizer_error.mean" if name == "discrepancy" else MEAN, name)
 
     def test_bars_of_several_texts_are_intervals_over_texts(self):
         """Heads of a text agree: what is independent are three means, 1, 2 and 6."""

@@ -109,11 +109,11 @@ def draw(inputs: Namespace) -> Figure:
         "bytes_per_token",
         figure,
         pandas.concat([table.assign(panel="cache"), steps.assign(panel="step")]),
-        "A cache of a fixed size saves more, the longer the text; one that is a fraction of the "
-        "prompt saves a constant factor. Bytes of keys, values and what else a method stores or "
-        "looks through that one decoded token reads of a KV head, mean over all decoded tokens, "
-        "as many as the prompt has; first "
-        f"in KiB, then how many times fewer than the exact cache. {_budgets(table)}"
+        "Bytes that one decoded token reads of a KV head, in KiB (first), and how many times fewer "
+        "these are than those of the exact cache (second). They are keys, values and what else a "
+        "method stores or looks through, as a mean over all decoded tokens, as many as the prompt "
+        "has. A cache of a fixed size saves more, the longer the text; one that is a fraction of "
+        f"the prompt saves a constant factor. {_budgets(table)}"
         f"{_said(table, steps)}{facts(results)}",
     )
 
@@ -124,7 +124,7 @@ def _budgets(table: pandas.DataFrame) -> str:
         return ""
     budgets = table[["label", "params.budget"]].dropna().drop_duplicates("label")
     listed = ", ".join(
-        f"{in_words(label)} {budget}" for label, budget in budgets.to_numpy().tolist()
+        f"{in_words(label)} {float(budget):g}" for label, budget in budgets.to_numpy().tolist()
     )
     return (
         f"Budgets in tokens, or below 1 as a fraction of the prompt: {listed}. " if listed else ""

@@ -88,7 +88,7 @@ def draw(inputs: Namespace) -> Figure:
         pandas.concat([sizes, reads, table]),
         "Formulas for models of one shape (Llama-2-7B, MPT-7B), whatever model was replayed: keys "
         "and values of 32 layers x 4096 x 2 bytes per token and beam. First: what a cache of 4 "
-        f"beams holds, beside {WEIGHTS / GIB:.1f} GiB of weights (6.65e9 at 2 bytes). Second: what "
+        f"beams holds; weights are {WEIGHTS / GIB:.1f} GiB (6.65e9 at 2 bytes). Second: what "
         "one step of decoding reads, the weights and the kept part of that cache. SubGen's Table "
         "1, cache over exact cache as printed, by its budgets, and replayed with the same parts: "
         f"{said}. {facts(results)}",

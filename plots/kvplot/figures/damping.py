@@ -76,10 +76,10 @@ def draw(inputs: Namespace) -> Figure:
         "damping",
         figure,
         damped,
-        f"Where old scores are damped the error falls in most layers{_worse(damped)}. "
         f"{words(METRIC)}, against the damping factor, in uneven steps; Keyformer's rule without "
         "noise at tau 1, "
         f"budget {budgets} of the prompt; {bars(damped, METRIC) + '; ' if over_seeds else ''}full "
-        "attention has error 0. "
+        "attention has error 0. Where old scores are damped (filled) the error falls in most "
+        f"layers{_worse(damped)}. "
         f"Largest difference within the second form: {spread:.1g}. {facts(results, by=['layer'])}",
     )

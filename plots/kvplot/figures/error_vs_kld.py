@@ -107,9 +107,8 @@ def draw(inputs: Namespace) -> Figure:
         "error_vs_kld",
         figure,
         table.sort_values(["sequence", "label", "memory.fraction"]),
-        "A larger attention error mostly comes with a larger divergence of the model: mean KL "
-        "divergence, in nats, of next-token distributions over a compressed cache from "
-        f"those over the full one, against: {words_within(metric)}, "
+        "Mean KL divergence, in nats, of next-token distributions over a compressed cache from "
+        f"those over the full one, against the {words_within(metric)}, "
         "averaged over layers and KV heads. Lines join the settings of a method by memory; bars: "
         "standard error of the mean over decoded rows, from blocks of consecutive ones"
         f"{cut(drawn[KL], drawn['kl.se'])}. "

@@ -1,6 +1,6 @@
 """Error against the bytes that a row reads, as a fraction of exact attention's, both logarithmic.
 
-For methods that keep every token and choose by the query what to read, beside those that evict and
+For methods that keep every token and choose by the query what to read, and for those that evict and
 read all that they hold. Drawn as error_vs_memory is.
 """
 

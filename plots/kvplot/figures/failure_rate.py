@@ -170,8 +170,8 @@ def draw(inputs: Namespace) -> Figure:
         "failure_rate",
         figure,
         shown,
-        "Fewer samples miss a given epsilon more often: share of seeds whose error at the last "
-        "row, in the norm of SubGen's Theorem 1, is above epsilon. A panel per stream, a line per "
+        "Fraction of the seeds whose error at the last row, in the norm of SubGen's Theorem 1, is "
+        "above epsilon. A panel per stream, a line per "
         f"number of samples; t {t}. Bars: 95 % Clopper-Pearson intervals, at every tenth "
         "of the epsilons that a curve is computed for; "
         f"dotted: the promised 0.01; {lines}Vacuous: nothing is promised, since sizes were "

@@ -17,6 +17,7 @@ from kvplot import style
 from kvplot.curves import words
 from kvplot.figure import Figure, facts
 from kvplot.results import (
+    HEADLINE,
     PARTS,
     POINT,
     ROUNDING,
@@ -29,7 +30,7 @@ from kvplot.results import (
 from kvplot.statistics import at_equal, geometric_means, over
 
 NEEDS = ("results",)
-METRIC, MEMORY, TRAFFIC = "errors.relative_l2.mean", "memory.fraction", "traffic.fraction"
+METRIC, MEMORY, TRAFFIC = HEADLINE, "memory.fraction", "traffic.fraction"
 AT = (0.1, 0.2, 0.35)
 # The memory that orders the methods; the interval of the one nearest to it is drawn.
 MIDDLE = AT[1]
@@ -47,7 +48,9 @@ MIN_METHODS, MAX_METHODS = 12, 80
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--metric", default=METRIC, metavar="PATH", help="of the error")
+    parser.add_argument(
+        "--metric", default=METRIC, metavar="PATH", help=f"of the error; default {METRIC}"
+    )
 
 
 def fits(results: Results) -> bool:
@@ -215,9 +218,10 @@ def _caption(
     )
     return (
         f"{words(metric)}, over that of uniform sampling with as many bytes, geometric means over "
-        "units; left of 1 is better. Bytes: of what is held or, where all is held, of what a row "
-        f"reads; a setting counts where they are within a factor of {NEAR:g} of those named, and "
-        f"is compared at its own. {lines if found['groups'].min() > 1 else ''}"
+        "units; left of 1 is better. Bytes are those that a method holds, or that a row reads if "
+        f"it holds all tokens. A setting counts if its bytes are within a factor of {NEAR:g} of "
+        "those named; uniform sampling then has as many. "
+        + (lines if found["groups"].min() > 1 else "")
         + facts(results, cells)
         + (f" No bytes near those: {', '.join(others)}." if others else "")
     )

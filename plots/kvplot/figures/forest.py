@@ -11,7 +11,7 @@ import numpy
 import pandas
 
 from kvplot import style
-from kvplot.curves import words_within
+from kvplot.curves import words
 from kvplot.faults import RequestError, few
 from kvplot.figure import Figure, always_kept, facts
 from kvplot.figures.settings import in_words, names
@@ -187,9 +187,9 @@ def draw(inputs: Namespace) -> Figure:
         "forest",
         figure,
         means.drop(columns="near").merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
-        f"Left of 1 is better than {named} {same} (in brackets): {words_within(metric)}, over "
-        f"its error, paired by unit. Ticks: units; line: 95 % interval of the geometric mean, "
-        f"{over(means)}. Rows are grouped by the nearest tenth of the {inputs.cost}. "
+        f"{words(metric)}, over that of {named} {same} (in brackets), paired by unit; left of 1 is "
+        f"better. Ticks: units; line: 95 % interval of the geometric mean, {over(means)}. Rows are "
+        f"grouped by the nearest tenth of the {inputs.cost}. "
         f"{facts(results)}{always_kept(results.ok)}"
         f"{undrawn(others, means, outside, metric)}",
     )

@@ -222,7 +222,9 @@ def _caption(
         "at the first and the last decode row."
     )
     if any(steady):
-        text += " One line: what is kept of the prompt is the same at every decode row."
+        text += (
+            " Strips without an axis: what is kept of the prompt is the same at every decode row."
+        )
     if (table["weight_numerator"] != table["weight_denominator"]).any():
         text += " Where numerator and denominator weigh a token differently, the larger weight."
     if (table["query_head"] >= 0).any():

@@ -64,7 +64,7 @@ def draw(inputs: Namespace) -> Figure:
         table,
         f"{words(METRIC)}, of BalanceKV's Algorithm 1 over its batch t (top; dotted: slope -1), "
         "estimated normalizer over the exact one (middle; 1 is right), and the error against "
-        f"{WORDS[MEMORY]} beside uniform sampling (bottom). balancekv: the smaller side is kept, "
+        f"{WORDS[MEMORY]} next to uniform sampling (bottom). balancekv: the smaller side is kept, "
         f"as printed. {_slopes(tree)} {text[0].upper()}{text[1:]}. {facts(results)}",
     )
 

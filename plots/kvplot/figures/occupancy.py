@@ -155,8 +155,7 @@ def draw(inputs: Namespace) -> Figure:
         axis.set_xlabel("cell $C^l$ by its level l")
         axis.set_ylabel("tokens held")
     cells = {f"$C^{level}$": handles[f"$C^{level}$"] for level in range(most)}
-    style.legend_above(axes[0][0], cells)
-    axes[0][2].legend(lines.values(), lines, fontsize=6, labelspacing=0.2, loc="upper left")
+    style.legend_above(axes[0][0], {**cells, **lines})
     table = pandas.concat([pandas.DataFrame(traces), largest.assign(panel="largest")])
     return Figure(
         "occupancy", figure, table, _caption(settings, by_halvings, shown, units, caches, largest)

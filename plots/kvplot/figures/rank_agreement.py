@@ -33,8 +33,8 @@ METRICS = (
     ("errors.cosine_distance.mean", "cosine distance", 1),
     ("errors.kl_divergence.mean", "KL divergence of rows", 1),
     ("outputs.relative_output_l2.mean", r"relative error after $W_O$", 1),
-    ("outputs.residual_ratio.mean", r"error after $W_O$ over the stream", 1),
-    ("outputs.residual_ratio.p99", r"error after $W_O$ over the stream, p99", 1),
+    ("outputs.residual_ratio.mean", r"error after $W_O$ / residual stream", 1),
+    ("outputs.residual_ratio.p99", r"error after $W_O$ / residual stream, p99", 1),
     ("mass.kept.mean", "attention mass that is not kept", -1),
     ("memory.fraction", "memory that is not held", -1),
 )
@@ -42,7 +42,7 @@ TARGETS = {
     KL: "the mean KL divergence of next-token distributions from those over the full cache",
     "perplexity.ratio": "the perplexity over that of the full cache",
 }
-PANELS = {"all": "all settings", "budget": "settings of one budget"}
+PANELS = {"all": "all settings", "budget": "settings of one memory"}
 # Ranks of fewer settings say nothing.
 MIN_SETTINGS = 3
 
@@ -183,7 +183,7 @@ def draw(inputs: Namespace) -> Figure:
         table.merge(texts, on=["over", "metric"], suffixes=("", "_of_text")),
         "Spearman's rank correlation of metrics of attention, averaged over layers and KV heads, "
         f"with {TARGETS[inputs.target]}, over all settings of a text{among}, and among those of "
-        "one budget (mean over budgets). "
+        "one memory (mean over memories). "
         f"Point: mean over texts; ticks: texts{bars}. Largest over all settings: {word}, "
         f"{best['rho']:.2f}. {loop.facts()}",
     )

@@ -12,20 +12,31 @@ import pandas
 from matplotlib.axes import Axes
 
 from kvplot import style
-from kvplot.curves import NAMES, interval_line, words_within
+from kvplot.curves import NAMES, interval_line, words
 from kvplot.figure import Figure, facts
-from kvplot.results import POINT, ROUNDING, UNIT, Results, ResultsError, undrawn, with_params
+from kvplot.results import (
+    HEADLINE,
+    POINT,
+    ROUNDING,
+    UNIT,
+    Results,
+    ResultsError,
+    undrawn,
+    with_params,
+)
 from kvplot.statistics import geometric_means, mean_interval, over
 
 NEEDS = ("results",)
-METRIC, RATIO, REFERENCE = "errors.relative_l2.mean", "ratio", "uniform"
+METRIC, RATIO, REFERENCE = HEADLINE, "ratio", "uniform"
 SETTING = ["algorithm", "label", "params.T"]
 ENDS = ("", "_low", "_high")
 ERROR = "value"  # column of the metric in tables of units
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--metric", default=METRIC, metavar="PATH", help="of the error")
+    parser.add_argument(
+        "--metric", default=METRIC, metavar="PATH", help=f"of the error; default {METRIC}"
+    )
 
 
 def fits(results: Results) -> bool:
@@ -128,8 +139,7 @@ def draw(inputs: Namespace) -> Figure:
             axis.set_xticks(tokens, [f"{n:g}" for n in tokens])
             axis.minorticks_off()
             style.plain_log(axis.yaxis)
-    ylabel = "relative error" if metric == METRIC else NAMES.get(metric, metric)
-    style.outer_labels(axes, "tokens n", [ylabel, "error / error of uniform"])
+    style.outer_labels(axes, "tokens n", [NAMES.get(metric, metric), "error / error of uniform"])
     style.legend_above(axes[0][0], handles)
     fitted = slopes(units)
     if fitted.empty:
@@ -138,10 +148,10 @@ def draw(inputs: Namespace) -> Figure:
         "scaling",
         figure,
         pandas.concat([table.assign(panel="means"), fitted], ignore_index=True),
-        "A ratio that is level over the number of tokens means the same rate as uniform sampling, "
-        f"and one with the dotted slope a faster one: {words_within(metric)} and seeds, divided "
-        "by that of uniform sampling at the same T, paired by unit: geometric means over units, "
-        f"with 95 % intervals, {over(table)}. {_said(fitted)} "
+        f"{words(metric)}, against the number of tokens (first), and divided by that of uniform "
+        "sampling at the same T, paired by unit (second): geometric means over units, with 95 % "
+        f"intervals, {over(table)}. A level ratio means the rate of uniform sampling, the dotted "
+        f"slope a faster one. {_said(fitted)} "
         f"{facts(results)}{undrawn(results.ok, units, f'no {REFERENCE} with this T')}",
     )
 

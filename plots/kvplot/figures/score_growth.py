@@ -68,7 +68,8 @@ def draw(inputs: Namespace) -> Figure:
         "score_growth",
         figure,
         pandas.concat(tables),
-        "Within a row every kept score is divided by the attention mass of the kept tokens, so it "
-        "grows by this factor and the order of scores stays; over rows and query heads, 1 % to "
-        f"99 %, budget {budgets} of the prompt. {facts(results, by=['layer'])}",
+        "Part of the rows in which eviction raises every kept score by more than a factor, over "
+        f"rows and query heads, 1 % to 99 %, budget {budgets} of the prompt. The factor is 1 over "
+        "the attention mass of the kept tokens. It is the same for all scores of a row, so that "
+        f"their order stays. {facts(results, by=['layer'])}",
     )

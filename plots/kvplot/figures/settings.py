@@ -13,7 +13,7 @@ import pandas
 from matplotlib.axes import Axes
 
 from kvplot import style
-from kvplot.curves import NAMES, WORDS, words
+from kvplot.curves import NAMES, WORDS, words, words_within
 from kvplot.faults import RequestError, few
 from kvplot.figure import Figure, always_kept, facts
 from kvplot.results import FLOAT, POINT, UNIT, Results, ResultsError, did_you_mean, undrawn
@@ -137,12 +137,13 @@ def draw(inputs: Namespace) -> Figure:
     if inputs.against:
         figure, axes = style.panels(1, 1, height)
         error = beside = axes[0][0]
-        said = "per setting, as numbers on the left (error; memory)."
     else:
         figure, axes = style.panels(1, 2, height, sharey=True, width_ratios=(2, 1))
         error, beside = axes[0]
         known = table[table["groups"] > 1]
-        said = "per setting" + (f"; lines: 95 % intervals, {over(known)}." if len(known) else ".")
+        said = f"{words(METRIC)}, seeds and units, and {WORDS[MEMORY]}, per setting" + (
+            f"; lines: 95 % intervals, {over(known)}." if len(known) else "."
+        )
         _line(error, table, ("error", "low", "high"))
         error.set_xlabel("relative error" if style.narrow() else NAMES[METRIC])
     error.set_yticks(range(len(table)), list(map(in_words, table["setting"])), fontsize=7)
@@ -165,11 +166,12 @@ def draw(inputs: Namespace) -> Figure:
                     fontsize=6.5,
                 )
         beside.axvline(1.0, color="black", linewidth=0.7, linestyle=":")
-        beside.set_xlabel(f"error / {in_words(inputs.against)}")
-        said += (
-            f" Drawn: over the error of {inputs.against}, where there are several of the one "
-            f"nearest in memory, paired by unit: geometric mean, 95 % interval ({over(pairs)}), "
-            f"units (ticks), and on the right in how many of them it is smaller.{_unequal(pairs)}"
+        beside.set_xlabel(f"error / error of {in_words(inputs.against)}")
+        said = (
+            f"Error of each setting over that of {inputs.against} at the nearest memory, paired by "
+            f"unit: geometric mean, 95 % interval ({over(pairs)}) and units (ticks). On the right: "
+            "in how many units it is smaller. In brackets: the error, which is the "
+            f"{words_within(METRIC)}, seeds and units, and {WORDS[MEMORY]}.{_unequal(pairs)}"
         )
         points = zip(table["setting"], table["error"], table["memory"])
         error.set_yticks(
@@ -184,8 +186,8 @@ def draw(inputs: Namespace) -> Figure:
         "settings",
         figure,
         table,
-        f"{words(METRIC)}, seeds and units, and {WORDS[MEMORY]}, {said} {facts(results)}"
-        f"{always_kept(results.ok)}{undrawn(summary(results), table, 'no error', 'error')}",
+        f"{said} {facts(results)}{always_kept(results.ok)}"
+        f"{undrawn(summary(results), table, 'no error', 'error')}",
     )
 
 

@@ -126,9 +126,9 @@ def _by_storage(
         "storage_map_by_storage",
         figure,
         points.sort_values(["storage", "label", MEMORY]),
-        "Where a line touches the grey one, nothing here has a lower error for as many bytes. "
         f"{words(metric)}, against {WORDS[MEMORY]}, which counts the bytes of the encoding: a "
-        "panel per storage, a line per method. "
+        "panel per storage, a line per method. Where a line touches the grey one, nothing here has "
+        "a lower error for as many bytes. "
         + _shared(results.ok, labels)
         + facts(results)
         + undrawn(results.ok, whole, "", metric),

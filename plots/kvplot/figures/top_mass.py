@@ -61,6 +61,6 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         table,
         "Attention mass of the top tokens: mean over the last "
-        f"{table['rows'].max()} rows, query heads and KV heads. Star: what the paper's "
-        f"caption says of its three models. {inputs.inspection.facts()}",
+        f"{table['rows'].max()} rows, query heads and KV heads. Star: the paper's "
+        f"caption, for its three models. {inputs.inspection.facts()}",
     )

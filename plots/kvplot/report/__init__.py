@@ -1,4 +1,4 @@
-"""python -m kvplot report results.json -o report.html: a page to explore results, no network."""
+"""python -m kvplot report results.json -o report.html: A page to explore results; no network."""
 
 from argparse import Namespace, _SubParsersAction
 from pathlib import Path

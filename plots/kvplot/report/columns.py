@@ -18,7 +18,7 @@ Array = numpy.ndarray[Any, Any]
 # Section, name and, of a name that holds several numbers, which.
 Path = tuple[str, ...]
 
-ERROR = ("errors", "relative_l2", "mean")
+ERROR = ("errors", "relative_frobenius_error")
 MEMORY = ("memory", "fraction")
 # Besides every error by its mean.
 ALSO: tuple[Path, ...] = (

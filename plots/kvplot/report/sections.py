@@ -19,9 +19,9 @@ from kvplot.statistics import over, summarised
 
 # Columns of the summary table: heading and column of the cells; the first has an interval.
 COLUMNS = (
-    ("relative l2", "errors.relative_l2.mean"),
     ("Frobenius", "errors.relative_frobenius_error"),
     ("spectral", "errors.relative_spectral_error"),
+    ("mean of a row", "errors.relative_l2.mean"),
     ("memory", "memory.fraction"),
     ("epsilon spectral", "errors.epsilon_spectral.mean"),
     ("epsilon Frobenius", "errors.epsilon_frobenius.mean"),
