@@ -23,6 +23,7 @@ namespace kvbench {
   ALGORITHM(adakv)                    \
   ALGORITHM(criticalkv)               \
   ALGORITHM(cake)                     \
+  ALGORITHM(lava)                     \
   ALGORITHM(chunkkv)                  \
   ALGORITHM(kvzip)                    \
   ALGORITHM(knorm)                    \
@@ -32,6 +33,7 @@ namespace kvbench {
   ALGORITHM(curdkv)                   \
   ALGORITHM(capkv)                    \
   ALGORITHM(qfilters)                 \
+  ALGORITHM(triattention)             \
   ALGORITHM(compactor)                \
   ALGORITHM(uniform)                  \
   ALGORITHM(kcenter)                  \

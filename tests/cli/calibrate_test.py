@@ -10,9 +10,10 @@ from program import DONE, FAILED_CELLS, Folder, deterministic, kvbench
 
 P = 64
 MEMBERS = {"replay": {"prompt_tokens": P}, "seeds": [0]}
-METHODS = {"qfilters": {"budget": 24}, "expected_attention": {"budget": 24},
+METHODS = {"qfilters": {"budget": 24}, "triattention": {"budget": 24, "interval": 4},
+           "expected_attention": {"budget": 24},
            "loki": {"budget": 24, "rank": 2}}
-VARIANTS = [("qfilters", {}), ("expected_attention", {}), ("expected_attention", {"sinks": 9}),
+VARIANTS = [("qfilters", {}), ("triattention", {}), ("expected_attention", {}), ("expected_attention", {"sinks": 9}),
             *(("loki", {"basis": basis, "centre": centre}) for basis in ("pca", "pca_pre") for centre in (True, False)),
             ("loki", {"basis": "channels"})]
 
@@ -92,6 +93,27 @@ class Calibrate(Folder):
             self.calibrate(self.train, self.mine, options=("--tokens", tokens))
             given, _ = self.cells(options=["--fresh"], calibration="m.cal.h5")
             self.assertEqual({cell["derived"]["calibrated_on_text"] for cell in given.values()}, {True})
+
+    def test_a_scope_of_layers_takes_the_file_of_its_kv_heads(self):
+        self.calibrate(self.mine, method="triattention", options=("--tokens", P))
+        own, _ = self.cells("triattention", "own", scope="model")
+        given, _ = self.cells("triattention", "given", scope="model", calibration="m.cal.h5")
+        alone, _ = self.cells("triattention", "alone")
+        self.assertEqual([cell["errors"] for cell in given.values()], [cell["errors"] for cell in own.values()])
+        self.assertNotEqual([cell["errors"] for cell in alone.values()], [cell["errors"] for cell in own.values()])
+
+    def test_mean_queries_and_lengths_of_pairs_are_those_of_numpy(self):
+        with h5py.File(self.calibrate(self.train, method="triattention")) as file, h5py.File(self.train) as dump:
+            turns = np.exp(-1j * np.outer(np.arange(96), dump["rope/inv_freq"][()]))
+            for layer in range(2):
+                for head in range(2):
+                    found = file[f"layers/{layer}/heads/{head}"]
+                    for g, rows in enumerate(queries(self.train, layer, head, None)):
+                        pairs = ((rows[:, :4] + 1j * rows[:, 4:]).reshape(2, 96, 4) * turns).reshape(-1, 4)
+                        mean = pairs.mean(axis=0)
+                        np.testing.assert_allclose(found["mean"][g], np.concatenate([mean.real, mean.imag]),
+                                                   atol=1e-12)
+                        np.testing.assert_allclose(found["length"][g], abs(pairs).mean(axis=0), atol=1e-12)
 
     def test_filters_are_the_singular_vectors_of_numpy(self):
         tokens = 80
@@ -196,7 +218,7 @@ class Calibrate(Folder):
         def refused(*arguments, words):
             self.assert_refused(kvbench("calibrate", "--out", self.folder / "m.cal.h5", *arguments), *words)
             self.assertEqual(list(self.folder.glob("*cal*")), [])
-        refused("--method", "h2o", "--dump", self.train, words=["--method: h2o", "expected_attention, qfilters, loki"])
+        refused("--method", "h2o", "--dump", self.train, words=["--method: h2o", "expected_attention, qfilters, triattention, loki"])
         refused("--method", "qfilters", "--dump", self.short, words=["short.h5: sequence 0", "layer 0", "only rows from 56"])
         refused("--method", "qfilters", "--dump", self.train, self.wide, words=["wide.h5", "d = 8, but it is 16"])
         refused("--method", "qfilters", "--dump", self.train, self.train, words=["is named twice"])

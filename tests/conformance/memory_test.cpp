@@ -65,6 +65,7 @@ Recount recount(const Sketch& sketch, const Conformance& row, const Params& para
 TEST_CASE("tokens, peaks, numbers and bytes equal a recount of what is held at every decode row") {
   const std::vector<StreamSpec> specs = {
       {.tokens = 60, .d = 5, .dv = 3, .heads_per_kv = 2, .rope_pairs = 2},
+      {.tokens = 60, .d = 4, .dv = 3, .rope_pairs = 2},  // keys that RoPE turns whole
       {.tokens = 60, .d = 5, .dv = 3, .window = 17},
       {.tokens = 60, .d = 3, .dv = 7, .kind = StreamKind::kSomeZeroValues},
       {.tokens = 60, .d = 5, .dv = 3, .chunk = 17},
@@ -134,6 +135,7 @@ TEST_CASE("tokens, peaks, numbers and bytes equal a recount of what is held at e
 
 const std::vector<StreamSpec> kShapes = {
     {.tokens = 60, .d = 5, .dv = 3, .heads_per_kv = 2, .rope_pairs = 2},
+    {.tokens = 60, .d = 4, .dv = 3, .rope_pairs = 2},
     {.tokens = 60, .d = 5, .dv = 3, .window = 17},
     {.tokens = 60, .d = 3, .dv = 7, .window = 50}};
 

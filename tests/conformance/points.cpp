@@ -347,6 +347,7 @@ const std::vector<Conformance>& conformance_table() {
       observing_row("adakv", nullptr),
       observing_row("criticalkv", compressed(12)),
       observing_row("cake", nullptr),
+      observing_row("lava", nullptr),
       budgeted("chunkkv", {{"window", integer(4)}, {"chunk", integer(5)}}),
   };
   static const std::vector<Conformance> table = [] {

@@ -94,6 +94,20 @@ Conformance compactor_row() {
   return row;
 }
 
+// Grows by `interval` tokens before it is cut to its budget. Runs where RoPE turns whole keys.
+Conformance triattention_row() {
+  Conformance row = budgeted("triattention", {});
+  row.general_values = {{"interval", integer(4)}};
+  row.points.push_back({{{"budget", integer(12)}, {"recent", integer(3)}, {"interval", integer(5)}},
+                        [](const StreamShape& s, Index prompt, Index i) {
+                          const Index start = prompt >= 12 + 5 ? 12 : prompt;
+                          return std::min({visible(s, i), start + i + 1 - prompt, Index{12 + 5}});
+                        },
+                        false,
+                        last(4)});
+  return row;
+}
+
 // Runs where the prompt is the one that the stream's pass repeats, from its third token on.
 Conformance kvzip_row() {
   Conformance row = budgeted("kvzip", {});
@@ -116,6 +130,7 @@ std::vector<Conformance> ranked_rows() {
       curdkv_row(),
       expecting_row("capkv"),
       ranking_row("qfilters"),
+      triattention_row(),
       compactor_row(),
       kvzip_row(),
   };
