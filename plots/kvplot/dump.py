@@ -63,7 +63,7 @@ class Dump(Hdf5File):
             raise ResultsError(
                 f"{self.path}: layer {layer} holds no {name} [heads, tokens, columns]"
             )
-        if data.dtype.kind != "f" and not (data.dtype == numpy.uint16 and is_bfloat16(data)):
+        if data.dtype.kind != "f" and not (data.dtype.newbyteorder("=") == numpy.uint16 and is_bfloat16(data)):
             raise ResultsError(
                 f"{self.path}: layer {layer}: {name} has elements of type {data.dtype}; "
                 "data/FORMAT.md has those of a dump"
