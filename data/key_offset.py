@@ -75,7 +75,7 @@ def own_keys(layers: Any) -> list[str]:
 def keys_of(layer: Any, head: int) -> Array:
     """Keys [n, d] of a KV head in double precision."""
     keys = layer["k"][head]
-    if keys.dtype == np.uint16:  # bfloat16
+    if keys.dtype.kind == "u":  # bfloat16, in either byte order
         keys = (keys.astype(np.uint32) << 16).view(np.float32)
     return keys.astype(np.float64)
 

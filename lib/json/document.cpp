@@ -155,6 +155,23 @@ std::optional<std::size_t> trailing_comma(const std::string& text, std::size_t p
   return is_comma ? std::optional(before) : std::nullopt;
 }
 
+// A remedy for text that is not JSON, by its first character; "" for most.
+std::string in_json(const std::string& text, std::size_t position) {
+  if (position == 0 || position > text.size()) return "";
+  switch (text[position - 1]) {
+    case '#':
+      return "; begin a comment with //";
+    case '\'':
+      return "; write names and words in double quotes";
+    case 'T':
+    case 'F':
+    case 'N':
+      return "; write true, false and null in lower case";
+    default:
+      return "";
+  }
+}
+
 constexpr bool kStrict = true;
 constexpr bool kCommentsAllowed = true;
 
@@ -242,8 +259,9 @@ json parse_document(const std::string& text, const std::string& file, ErrorList&
       throw InputError(fmt::format("{}:{}: invalid JSON: trailing comma before {}; remove it", file,
                                    line_and_column(text, *comma + 1), text[error->first - 1]));
     }
-    throw InputError(fmt::format("{}:{}: invalid JSON: {}", file,
-                                 line_and_column(text, error->first), cause_of(error->second)));
+    throw InputError(fmt::format("{}:{}: invalid JSON: {}{}", file,
+                                 line_and_column(text, error->first), cause_of(error->second),
+                                 in_json(text, error->first)));
   }
   return builder.take();
 }

@@ -198,6 +198,22 @@ const Value& Params::at(const std::string& name) const {
   throw std::out_of_range("parameter " + name + " is not set");
 }
 
+namespace {
+
+// "20%" as the fraction that the parameter takes; none where it takes no such fraction.
+std::optional<double> fraction_of(const Parameter& parameter, const std::string& word) {
+  double percent = 0.0;
+  const char* end = word.data() + word.size();
+  if (!word.ends_with('%') || std::from_chars(word.data(), end, percent).ptr != end - 1) {
+    return std::nullopt;
+  }
+  if (!(percent > 0.0 && percent < 100.0)) return std::nullopt;
+  Value value = percent / 100.0;
+  return acceptable(parameter, value) ? std::optional(percent / 100.0) : std::nullopt;
+}
+
+}  // namespace
+
 std::optional<std::string> check_value(const Parameter& parameter, Value& value) {
   Value checked = value;
   if (acceptable(parameter, checked)) {
@@ -211,7 +227,9 @@ std::optional<std::string> check_value(const Parameter& parameter, Value& value)
   }
   std::string clause = "must be " + allowed(parameter, too_large) + ", got " + quoted(value);
   if (const auto* word = std::get_if<std::string>(&value)) {
+    const auto fraction = fraction_of(parameter, *word);
     clause += is_quoted(parameter, *word) ? "; write it without quotes"
+              : fraction                  ? "; write " + shortest(*fraction)
                                           : did_you_mean(*word, parameter.choices);
   }
   return clause;

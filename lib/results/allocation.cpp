@@ -81,11 +81,7 @@ void AllocationCells::add(const Json& cell, std::size_t index, const std::string
   require_cell(cell, index, path);
   const Json& key = cell.at("key");
   const Json storage = key.value("storage", Json("float"));
-  if (cell.at("status") != "ok" || storage.contains("by_layer")) return;
-  const auto loss = number_of(cell, metric_place(rules_.metric));
-  const auto peak = number_of(cell, Json::json_pointer("/memory/peak_bytes"));
-  if (!loss || !peak) return;
-  const auto shared = number_of(cell, Json::json_pointer("/memory/shared_bytes"));
+  if (storage.contains("by_layer")) return;
   const Json entry = {{"algorithm", key.at("algorithm")},
                       {"params", key.at("params")},
                       {"label", method_label(cell, key.contains("storage"))}};
@@ -95,7 +91,14 @@ void AllocationCells::add(const Json& cell, std::size_t index, const std::string
   const Json text = {key.at("dump"), key.at("sequence"), key.at("tokens")};
   method.texts[layer].insert(to_line(text));
   method.tokens.insert(key.at("tokens").get<Index>());
+  method.kv_heads.insert(key.at("kv_head").get<int>());
   const Json unit = {key.at("dump"), key.at("sequence"), key.at("tokens"), key.at("kv_head")};
+  method.asked[layer].insert(to_line(unit));
+  if (cell.at("status") != "ok") return;
+  const auto loss = number_of(cell, metric_place(rules_.metric));
+  const auto peak = number_of(cell, Json::json_pointer("/memory/peak_bytes"));
+  if (!loss || !peak) return;
+  const auto shared = number_of(cell, Json::json_pointer("/memory/shared_bytes"));
   Sum& sum = method.layers[layer][to_line(storage)][to_line(unit)];
   sum.loss += *loss;
   sum.bytes += *peak + shared.value_or(0.0);
@@ -106,13 +109,14 @@ const AllocationCells::Method& AllocationCells::method(const std::string& path) 
   std::vector<const Method*> found;
   std::set<std::string> labels;
   for (const auto& [text, method] : methods_) {
+    if (method.layers.empty()) continue;  // without a number
     const std::string label = method.entry["label"].get<std::string>();
     labels.insert(label);
     if (rules_.label.empty() || label == rules_.label) found.push_back(&method);
   }
   if (found.size() == 1) return *found.front();
   const std::string known = fmt::format("{}", fmt::join(labels, ", "));
-  if (methods_.empty()) {
+  if (labels.empty()) {
     throw InputError(
         fmt::format("{}: no cell with one storage for all layers has a number {} of its KV head; "
                     "run a sweep with several storages, or name another metric",
@@ -136,14 +140,18 @@ Allocation AllocationCells::allocated(const Json& config, const std::string& pat
   std::vector<std::vector<LayerChoice>> layers;
   std::vector<std::vector<KnapsackChoice>> items;
   std::map<std::string, std::vector<LayerChoice>> uniform;
-  for (const auto& [layer, storages] : of.layers) {
-    std::size_t most = 0;
-    for (const auto& [storage, units] : storages) most = std::max(most, units.size());
+  std::vector<int> without;  // layers in which no storage has all KV heads
+  for (const auto& [layer, asked] : of.asked) {
     const auto texts = static_cast<double>(of.texts.at(layer).size());
     auto& choices = layers.emplace_back();
     auto& sizes = items.emplace_back();
-    for (const auto& [storage, units] : storages) {
-      if (units.size() < most) continue;  // where a cell failed its mean would be of other heads
+    const auto storages = of.layers.find(layer);
+    if (storages == of.layers.end()) {
+      without.push_back(layer);
+      continue;
+    }
+    for (const auto& [storage, units] : storages->second) {
+      if (units.size() < asked.size()) continue;  // its mean would be of other heads
       double loss = 0.0;
       double bytes = 0.0;
       for (const auto& [unit, sum] : units) {
@@ -152,11 +160,18 @@ Allocation AllocationCells::allocated(const Json& config, const std::string& pat
       }
       const LayerChoice choice{layer, Json::parse(storage),
                                static_cast<Index>(std::ceil(bytes / texts)),
-                               loss / static_cast<double>(most)};
+                               loss / static_cast<double>(asked.size())};
       choices.push_back(choice);
       sizes.push_back({choice.bytes, choice.loss});
       uniform[storage].push_back(choice);
     }
+    if (choices.empty()) without.push_back(layer);
+  }
+  if (!without.empty()) {
+    throw InputError(fmt::format(
+        "{}: no storage has a number {} of every KV head of {} {}; run a sweep with one more "
+        "storage, such as float, or without these layers",
+        path, rules_.metric, without.size() > 1 ? "layers" : "layer", fmt::join(without, ", ")));
   }
   const auto chosen = least_loss(items, rules_.bytes);
   if (!chosen) {
@@ -187,6 +202,7 @@ Allocation AllocationCells::allocated(const Json& config, const std::string& pat
   out.sweep["algorithms"] = Json::array({std::move(entry)});
   Json& selected = out.sweep["select"]["layers"] = Json::array();
   for (const LayerChoice& choice : out.layers) selected.push_back(choice.layer);
+  out.sweep["select"]["kv_heads"] = of.kv_heads;
   return out;
 }
 

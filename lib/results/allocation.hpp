@@ -41,14 +41,14 @@ class AllocationCells {
  public:
   explicit AllocationCells(AllocationRules rules) : rules_(std::move(rules)) {}
 
-  // A record of any status; those that are not ok have no number, and neither has a cell whose
-  // storage differs by layer. Throws InputError where it is not a record. `path`, `index`: of its
-  // file and in it, for messages.
+  // A record of any status. A storage is a choice of a layer where all KV heads of its texts that
+  // any storage was tried on have a number. A cell whose storage differs by layer is passed over.
+  // Throws InputError where it is not a record. `path`, `index`: of its file and in it, for messages.
   void add(const Json& cell, std::size_t index, const std::string& path);
 
-  // The choice of least loss within the bytes. `config`: the sweep of the results. Throws
-  // InputError where the cells are of several methods or none, of several numbers of tokens, or of
-  // layers with other texts, or where no choice fits.
+  // The choice of least loss within the bytes, for these KV heads. `config`: the sweep of the
+  // results. Throws InputError where the cells are of several methods or none, of several numbers of
+  // tokens, or of layers with other texts, where a layer has no storage to choose, or no choice fits.
   Allocation allocated(const Json& config, const std::string& path) const;
 
  private:
@@ -61,8 +61,10 @@ class AllocationCells {
   struct Method {
     Json entry;                                          // algorithm, params, label
     std::map<int, std::map<std::string, Units>> layers;  // by the storage's text
+    std::map<int, std::set<std::string>> asked;          // units with a cell of any status
     std::map<int, std::set<std::string>> texts;          // dump, sequence and tokens
     std::set<Index> tokens;
+    std::set<int> kv_heads;
   };
 
   const Method& method(const std::string& path) const;

@@ -35,6 +35,12 @@ class StoredBytes {
   bool only_appends_;
 };
 
+// Whether the data decide how many values of its own stand beside keys that hold the tokens' values.
+bool keeps_values_beside_keys(const AlgorithmDescription& algorithm, const Params& params,
+                              const StreamShape& shape) {
+  return shape.value_in_key && algorithm.makes_values(params);
+}
+
 }  // namespace
 
 std::variant<Params, std::string> solve_stored_memory(const AlgorithmDescription& algorithm,
@@ -47,6 +53,12 @@ std::variant<Params, std::string> solve_stored_memory(const AlgorithmDescription
         "memory cannot be solved for {}: which of its tokens {} has written depends on the data, "
         "because it drops tokens while it decodes; give a number of tokens",
         algorithm.id, storage_text(*storage));
+  }
+  if (keeps_values_beside_keys(algorithm, params, shape)) {
+    return fmt::format(
+        "memory cannot be solved for {}: values are columns of the keys, and how many values it "
+        "makes and keeps besides depends on the data; give a number of tokens",
+        algorithm.id);
   }
   const auto skip = [&](const Params& solved) {
     const auto why = reason_to_skip(algorithm, solved, shape, prompt);
@@ -61,6 +73,7 @@ std::optional<double> known_memory(const AlgorithmDescription& algorithm, const 
                                    const Storage* storage, const StreamShape& shape, Index prompt,
                                    int element_bytes) {
   if (!algorithm.most_kept || asks_for_memory(params)) return std::nullopt;
+  if (keeps_values_beside_keys(algorithm, params, shape)) return std::nullopt;
   // Where an algorithm refuses a memory to be solved, its parameters do not decide what it keeps.
   for (const Parameter& parameter : algorithm.parameters) {
     if (!parameter.takes_memory || params.find(parameter.name) == nullptr) continue;

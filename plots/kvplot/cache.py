@@ -10,7 +10,7 @@ import h5py
 import numpy
 from numpy.typing import NDArray
 
-from kvplot.hdf5 import Hdf5File, is_bfloat16
+from kvplot.hdf5 import Hdf5File, attribute, is_bfloat16
 from kvplot.results import ResultsError
 
 Integers = NDArray[numpy.int64]
@@ -86,11 +86,6 @@ class Head:
         ).chosen(counts)
 
 
-def _text(group: h5py.Group, name: str) -> str | None:
-    value: Any = group.attrs.get(name)
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
 class Cache(Hdf5File):
     """A cache file, read whole when it is opened, except keys and values."""
 
@@ -105,7 +100,7 @@ class Cache(Hdf5File):
 
     def _found(self, file: h5py.File) -> tuple[str, dict[str, str], str | None, dict[Place, Head]]:
         """Method, settings, fingerprint of the dump, and heads."""
-        found, version = _text(file, "format"), file.attrs.get("format_version")
+        found, version = attribute(file, "format"), file.attrs.get("format_version")
         if found != FORMAT:
             raise ResultsError(
                 f"{self.path}: /: attribute format is {found!r}; expected {FORMAT!r}: a run with "
@@ -114,8 +109,8 @@ class Cache(Hdf5File):
         if version != 1:
             self._refuse("/", f"attribute format_version is {version}; kvplot reads version 1")
         heads = {place: self._head(group, place) for place, group in self._places(file)}
-        method = _text(file, "method") or ""
-        return method, self._settings(file), _text(file, "dump"), heads
+        method = attribute(file, "method") or ""
+        return method, self._settings(file), attribute(file, "dump"), heads
 
     def _refuse(self, place: object, why: str) -> None:
         raise ResultsError(f"{self.path}: {place}: {why}; `kvbench inspect` checks the whole file")
@@ -123,7 +118,7 @@ class Cache(Hdf5File):
     def _settings(self, file: h5py.File) -> dict[str, str]:
         """Parameters and seed as text, for labels; a file of another program may have none."""
         try:
-            params = json.loads(_text(file, "params") or "{}")
+            params = json.loads(attribute(file, "params") or "{}")
         except ValueError:
             params = {}
         found = dict(params) if isinstance(params, dict) else {}
@@ -147,7 +142,7 @@ class Cache(Hdf5File):
     def _head(self, group: h5py.Group, place: Place) -> Head:
         prompt = int(group.attrs["prompt_tokens"])
         tokens = int(group.attrs["tokens"]) if "tokens" in group.attrs else None
-        appends = (_text(group, "decode") or "append") == "append"
+        appends = (attribute(group, "decode") or "append") == "append"
         rows = self._rows(group, prompt)
         if "bookkeeping" in group:
             tokens = prompt + len(group["bookkeeping"])

@@ -7,7 +7,7 @@ import h5py
 import numpy
 from numpy.typing import NDArray
 
-from kvplot.hdf5 import Hdf5File, is_bfloat16
+from kvplot.hdf5 import Hdf5File, attribute, is_bfloat16
 from kvplot.results import ResultsError
 
 Array = NDArray[numpy.float64]
@@ -26,9 +26,9 @@ class Dump(Hdf5File):
 
     def _found(self, file: h5py.File, sequence: str | None) -> tuple[str, str, list[int], int]:
         """Model, sequence, layers, and tokens."""
-        if file.attrs.get("format") != "kvbench-dump":
+        if attribute(file, "format") != "kvbench-dump":
             raise ResultsError(f"{self.path}: not a kvbench dump; data/FORMAT.md has the format")
-        model = str(file.attrs.get("model", "a model without a name"))
+        model = str(attribute(file, "model") or "a model without a name")
         sequences = self._group(file, "sequences")
         names = sorted(sequences)
         self.sequence = sequence or (names[0] if names else "")
@@ -52,8 +52,8 @@ class Dump(Hdf5File):
 
     def _keys_of(self, file: h5py.File, layer: int) -> int:
         """The layer whose keys and values it reads."""
-        number = self._layer(file, layer).attrs.get("kv_layer")
-        return layer if number is None else int(numpy.asarray(number).item())
+        number = attribute(self._layer(file, layer), "kv_layer")
+        return layer if number is None else int(number)
 
     def _tensor(self, file: h5py.File, layer: int, name: str) -> h5py.Dataset:
         if name in ("k", "v"):
@@ -63,7 +63,8 @@ class Dump(Hdf5File):
             raise ResultsError(
                 f"{self.path}: layer {layer} holds no {name} [heads, tokens, columns]"
             )
-        if data.dtype.kind != "f" and not (data.dtype == numpy.uint16 and is_bfloat16(data)):
+        is_16_bits = data.dtype.newbyteorder("=") == numpy.uint16
+        if data.dtype.kind != "f" and not (is_16_bits and is_bfloat16(data)):
             raise ResultsError(
                 f"{self.path}: layer {layer}: {name} has elements of type {data.dtype}; "
                 "data/FORMAT.md has those of a dump"
@@ -82,10 +83,10 @@ class Dump(Hdf5File):
 
     def _head(self, file: h5py.File, layer: int, name: str, head: int) -> Array:
         if name == "v":  # they may be the first columns of the keys
-            columns = self._layer(file, self._keys_of(file, layer)).attrs.get("value_in_key")
+            columns = attribute(self._layer(file, self._keys_of(file, layer)), "value_in_key")
             if columns is not None:
                 keys = self._rows(self._tensor(file, layer, "k"), head)
-                return keys[:, : int(numpy.asarray(columns).item())]
+                return keys[:, : int(columns)]
         return self._rows(self._tensor(file, layer, name), head)
 
     @staticmethod
@@ -105,7 +106,11 @@ class Dump(Hdf5File):
             )
 
     def attributes(self, layer: int) -> dict[str, Any]:
-        found = self._read(lambda file: dict(self._layer(file, layer).attrs))
+        def values(file: h5py.File) -> dict[str, Any]:
+            group = self._layer(file, layer)
+            return {name: attribute(group, name) for name in group.attrs}
+
+        found = self._read(values)
         if "scale" not in found:
             raise ResultsError(f"{self.path}: layer {layer} has no attribute scale")
         scale = found["scale"]
@@ -140,10 +145,10 @@ class Dump(Hdf5File):
         inv_freq = group.get("inv_freq") if isinstance(group, h5py.Group) else None
         if not isinstance(inv_freq, h5py.Dataset) or inv_freq.ndim != 1:
             raise ResultsError(f"{self.path}: no /rope; its keys have no known rotation")
-        layout = str(group.attrs.get("layout"))
+        layout = str(attribute(group, "layout"))
         if layout not in ("half", "interleaved"):
             raise ResultsError(
                 f"{self.path}: /rope: expected layout half or interleaved, got {layout!r}"
             )
-        scaling = float(group.attrs.get("attention_scaling", 1.0))
-        return inv_freq[:].astype(numpy.float64), layout, scaling
+        scaling = attribute(group, "attention_scaling")
+        return inv_freq[:].astype(numpy.float64), layout, 1.0 if scaling is None else float(scaling)

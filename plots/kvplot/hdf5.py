@@ -5,15 +5,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import h5py
+import numpy
 
 from kvplot.faults import ResultsError, unreadable
 
 Found = TypeVar("Found")
 
 
+def attribute(of: h5py.Group | h5py.Dataset, name: str) -> Any:
+    """A number, or a text of any of HDF5's kinds as str, also in an array of one element; None
+    without."""
+    value = of.attrs.get(name)
+    if isinstance(value, numpy.ndarray | numpy.generic) and value.size == 1:
+        value = value.item()
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
 def is_bfloat16(data: h5py.Dataset) -> bool:
-    dtype = data.attrs.get("dtype")
-    return bool(isinstance(dtype, str | bytes) and dtype in ("bfloat16", b"bfloat16"))
+    return bool(attribute(data, "dtype") == "bfloat16")
 
 
 class Hdf5File:

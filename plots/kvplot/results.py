@@ -306,9 +306,10 @@ def mean_over_units(
 
     A part of what exact attention takes (memory.fraction, traffic.fraction) is bytes over bytes.
     A column that is null in some of these units has no mean (NaN). Beside each stands
-    <column>.std_over_seeds, the population standard deviation over seeds of the mean over units
-    (0 for deterministic algorithms), and the number of units, seeds and cells; `has` is how many
-    units of `asked` the point has. `attrs["said"]` is what is said of the units that some lack.
+    <column>.std_over_seeds, the population standard deviation over seeds of the mean over the units
+    that have every seed (0 for deterministic algorithms, NaN where no unit has), and the number of
+    units, seeds and cells; `has` is how many units of `asked` the point has. `attrs["said"]` is
+    what is said of the units that some lack.
     """
     columns, by = ([each] if isinstance(each, str) else list(each) for each in (columns, by))
     for name in (*columns, *by):
@@ -330,21 +331,24 @@ def mean_over_units(
     seeds = numbered([taken(frame["seed"]).fillna(-1)], settings)
     of_unit = settings.numbers[units.first]
     of_seed = settings.numbers[seeds.first]
+    every_seed = numpy.bincount(of_seed)[of_unit]  # by unit: how many seeds its setting has
     names = pandas.DataFrame({name: frame[name].to_numpy()[ok[settings.first]] for name in group})
     spreads = {}
     for name in columns:
         values = pandas.to_numeric(taken(frame[name])).reset_index(drop=True)
         of_units = values.groupby(units.numbers).mean()
+        has_every_seed = values.groupby(units.numbers).count().to_numpy() >= every_seed
+        spread = values if has_every_seed.all() else values.where(has_every_seed[units.numbers])
         if name in PARTS:
             exact = taken(exact_bytes(frame, name)).reset_index(drop=True).where(values.notna())
             weights = exact.groupby(units.numbers).mean()
             sums = (of_units * weights).groupby(of_unit).sum(min_count=1)
             names[name] = sums / weights.groupby(of_unit).sum()
-            sums = (values * exact).groupby(seeds.numbers).sum(min_count=1)
-            of_seeds = sums / exact.groupby(seeds.numbers).sum()
+            sums = (spread * exact).groupby(seeds.numbers).sum(min_count=1)
+            of_seeds = sums / exact.where(spread.notna()).groupby(seeds.numbers).sum()
         else:
             names[name] = of_units.groupby(of_unit).mean()
-            of_seeds = values.groupby(seeds.numbers).mean()
+            of_seeds = spread.groupby(seeds.numbers).mean()
         spreads[f"{name}.std_over_seeds"] = of_seeds.groupby(of_seed).std(ddof=0)
         if name != columns[0]:  # no mean over fewer units than the first has
             whole = of_units.notna().groupby(of_unit).all()

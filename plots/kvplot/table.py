@@ -54,7 +54,7 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
         "--of",
         choices=["mean", "median", "min", "max", "sum"],
         default="mean",
-        help="what a field shows of its values; default mean",
+        help="what a field shows of its values; default mean, of records over seeds first",
     )
     parser.add_argument(
         "--pm",
@@ -147,18 +147,31 @@ def pivot(arguments: Namespace, values: dict[str, pandas.DataFrame], of: str) ->
         raise ResultsError("--columns takes one --value")
     found = []
     for name, table in values.items():
-        groups = table.groupby(fields, sort=False)
-        if of == "mean" and name in PARTS and is_cells(table):
-            cells = table.assign(**{f"{name} of": exact_bytes(table, name)})
-            cells[name] = pandas.to_numeric(cells[name]) * cells[f"{name} of"]
-            sums = cells[cells[name].notna()].groupby(fields, sort=False)
-            found.append((sums[name].sum() / sums[f"{name} of"].sum()).rename(name))
+        if of == "mean" and is_cells(table):
+            found.append(_mean_over_units(table, fields, name))
         else:
-            found.append(groups[name].agg(of))
+            found.append(table.groupby(fields, sort=False)[name].agg(of))
     means = pandas.concat(found, axis=1)
     if arguments.columns:
         means = means[found[0].name].unstack()
     return means
+
+
+def _mean_over_units(table: pandas.DataFrame, fields: list[str], name: str) -> Any:
+    """A column's means over the settings and units of each field, each over its seeds first: seeds
+    that failed do not make a unit count less."""
+    cells = table[list(dict.fromkeys([*fields, *POINT, *UNIT, name]))]
+    if name in PARTS:
+        cells = cells.assign(of=exact_bytes(table, name))
+        cells[name] = pandas.to_numeric(cells[name]) * cells["of"]
+    cells = cells[cells[name].notna()]
+    values = [name, "of"] if name in PARTS else [name]
+    every = list(dict.fromkeys([*fields, *POINT, *UNIT]))
+    units = cells.groupby(every, sort=False, dropna=False)[values].mean().reset_index()
+    groups = units.groupby(fields, sort=False)
+    if name in PARTS:  # bytes over bytes
+        return (groups[name].sum() / groups["of"].sum()).rename(name)
+    return groups[name].mean()
 
 
 def notes(arguments: Namespace, rows: pandas.DataFrame, table: pandas.DataFrame) -> list[str]:

@@ -125,6 +125,36 @@ class Allocate(Folder):
         path.write_text(json.dumps(unlike))
         self.assert_refused(kvbench("allocate", path, "--bytes", "1MB"), "layers 0 and 1 have other texts")
 
+    def test_a_layer_is_not_passed_over_and_its_bytes_are_those_of_all_heads(self):
+        """KV head 1 of layer 1 fails in every storage, or the whole layer is skipped."""
+        for status, heads in (("failed", [1]), ("failed", [0, 1]), ("skipped", [0, 1])):
+            made = json.loads(self.path.read_text())
+            for cell in made["cells"]:
+                if cell["key"]["layer"] == 1 and cell["key"]["kv_head"] in heads:
+                    cell.update(status=status, reason="made", errors=None, memory=None)
+            path = self.folder / "lacking.json"
+            path.write_text(json.dumps(made))
+            self.assert_refused(kvbench("allocate", path, "--bytes", "1MB"), "every KV head of layer 1;", "float")
+            for cell in made["cells"]:  # the remedy: one more storage, which all have
+                if "storage" not in cell["key"] and cell["key"]["layer"] == 1:
+                    cell.update(next(each for each in self.before["cells"] if each["id"] == cell["id"]))
+            path.write_text(json.dumps(made))
+            chosen = json.loads(kvbench("allocate", path, "--bytes", "1MB").stdout)
+            (of_1,) = [each["storage"] for each in chosen["algorithms"][0]["storage"]["by_layer"] if 1 in each["layers"]]
+            self.assertEqual(of_1, "float")
+
+    def test_the_sweep_has_the_heads_of_the_results(self):
+        some = self.sweep(algorithms=[{**EXACT[0], "where": {"kv_heads": [1]}}], storage=["float", "bf16"], name="some")
+        kvbench("run", "--config", some, "--out", self.folder / "some")
+        size = sum(cell["memory"]["peak_bytes"] for cell in self.results("some")["cells"] if "storage" in cell["key"])
+        done = kvbench("allocate", self.folder / "some/results.json", "--bytes", size)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        path = self.folder / "allocated.json"
+        path.write_text(done.stdout)
+        self.assertEqual(kvbench("run", "--config", path, "--out", self.folder / "mixed").returncode, DONE)
+        held = sum(cell["memory"]["peak_bytes"] for cell in self.results("mixed")["cells"])
+        self.assertEqual(held, size)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -142,6 +142,22 @@ class Members(Folder):
                                algorithms=[{"algorithm": "exact"}], name="whole")["cells"][0]
         self.assertEqual(exact["memory"]["exact_bytes"], TOKENS * 8 * 2)
 
+    def test_no_memory_is_solved_where_a_value_is_kept_beside_a_key_that_holds_one(self):
+        """A method's own value takes room beside the token's key, which holds the token's value."""
+        asked = {"budget": {"memory": 0.6}}
+        entries = [{"algorithm": "cam", "params": {**asked, "draw": draw}} for draw in ("none", "bernoulli")]
+        entries += [{"algorithm": "attention_matching", "params": {**asked, "values": values}}
+                    for values in ("own", "lsq")]
+        cells = self.run_sweep("--fresh", dumps=[str(self.made / "latent.h5")], seeds=[0], algorithms=entries,
+                               name="solved")["cells"]
+        for cell in cells:
+            makes_values = "bernoulli" in cell["key"]["params"].values() or "lsq" in cell["key"]["params"].values()
+            self.assertEqual(cell["status"], "skipped" if makes_values else "ok", cell)
+            if makes_values:
+                self.assertIn("values are columns of the keys", cell["reason"])
+            else:
+                self.assertLessEqual(cell["memory"]["fraction"], 0.6)
+
 
 if __name__ == "__main__":
     unittest.main()

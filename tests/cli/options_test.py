@@ -40,6 +40,20 @@ class Options(Folder):
 
     def test_lists_and_words(self):
         config = self.sweep()
+        heads = self.planned("--config", config, "--kv-heads", "1")
+        self.assertEqual(heads["config"]["select"]["kv_heads"], [1])
+        self.assertEqual({cell["path"].rsplit("/", 1)[1] for cell in heads["cell_list"]}, {"1"})
+        dump = ("--dump", self.made / "tiny.h5", "--budget", 8)
+        spaced, usual = (self.planned(*dump, "--algorithm", names) for names in ("h2o, window", "h2o,window"))
+        self.assertEqual(*([cell["id"] for cell in plan["cell_list"]] for plan in (spaced, usual)))
+        for text, advice in (("20%", "; write 0.2"), ("100%", 'got "100%"'), ("many%", 'got "many%"')):
+            self.assertTrue(self.refused(*dump[:2], "--algorithm", "window", "--budget", text).strip().endswith(advice))
+        self.assertNotIn("write", self.refused(*dump, "--algorithm", "snapkv", "--window", "20%"))
+        for words, options in (("it belongs to criticalkv; KV heads are chosen by --kv-heads", ("--heads", 0)),
+                               ("it belongs to attention_matching; rows are chosen by --set", ("--rows", 3))):
+            self.assertIn(words, self.refused(*dump, "--algorithm", "window", *options))
+        given = ("--config", config, "--set", 'evaluate.rows={"last": 64}')  # as that line says
+        self.assertEqual(self.planned(*given)["config"]["evaluate"]["rows"], {"last": 64})
         for text, layers in (("0,1", [0, 1]), ("all", "all"), ("[1]", [1])):
             plan = self.planned("--config", config, "--layers", text)
             self.assertEqual(plan["config"]["select"]["layers"], layers)

@@ -65,6 +65,24 @@ class KeyOffset(unittest.TestCase):
                 step = np.sqrt((np.abs(alone).max(axis=1) ** 2).mean()) / 8
                 self.assertAlmostEqual(float(row["q4_0"]) * float(row["key"]) / (step * np.sqrt(D / 12)), 1, places=4)
 
+    def test_bfloat16_is_read_in_either_byte_order(self):
+        offset = 50 * self.rng.normal(size=(HEADS, D))
+        self.dump("a.h5", offset)
+        for order in "<>":
+            with h5py.File(self.folder / "a.h5", "r+") as dump:
+                layer = dump["sequences/text/layers/3"]
+                if order == "<":
+                    bits = (layer["k"][:].astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+                del layer["k"]
+                layer["k"] = bits.astype(f"{order}u2")
+                layer["k"].attrs["dtype"] = "bfloat16"
+            out = self.folder / "offsets.csv"
+            self.assertEqual(key_offset.main(["measure", str(self.folder / "a.h5"), "--prompt", str(TOKENS),
+                                              "--out", str(out)]), 0)
+            with out.open() as file:
+                for row, of_head in zip(csv.DictReader(file), offset):
+                    self.assertAlmostEqual(float(row["offset"]) / np.linalg.norm(of_head), 1, delta=0.01)
+
     def test_an_offset_is_planted_before_and_after_rope(self):
         offset = 50 * self.rng.normal(size=(HEADS, D))
         self.dump("a.h5", offset)

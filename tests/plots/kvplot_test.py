@@ -184,6 +184,21 @@ class KvplotTest(unittest.TestCase):
         self.assertAlmostEqual(table[METRIC][0], 5.0)
         self.assertAlmostEqual(table[f"{METRIC}.std_over_seeds"][0], 2.0)
 
+    def test_seeds_are_compared_over_the_units_that_have_every_seed(self):
+        # Unit 0 has seeds 1, 3; of unit 1 seed 0 failed: the seeds' means are 1, 3, not 1, 7.
+        cells = [cell("uniform", {"T": 1}, error, 0.5, kv_head=head, seed=seed)
+                 for head, seed, error in ((0, 0, 1), (0, 1, 3), (1, 1, 11))]
+        cells.append(cell("uniform", {"T": 1}, 99, 0.5, kv_head=1, seed=0, status="failed"))
+        for metric in (METRIC, "memory.fraction"):
+            table = mean_over_units(load_results(self.write(document(cells))), [METRIC, metric])
+            self.assertEqual((table["units"][0], table["seeds"][0]), (2, 2))
+            self.assertAlmostEqual(table[METRIC][0], 6.5)
+            self.assertAlmostEqual(table[f"{METRIC}.std_over_seeds"][0], 1.0)
+        self.assertAlmostEqual(table["memory.fraction.std_over_seeds"][0], 0.0)
+        other = cell("uniform", {"T": 1}, 2, 0.5, kv_head=1, seed=0)
+        table = mean_over_units(load_results(self.write(document([cells[1], other]))), [METRIC])
+        self.assertTrue(table[f"{METRIC}.std_over_seeds"].isna()[0])  # no unit has both seeds
+
     def test_means_of_many_cells_are_those_of_pandas_own_groups(self):
         # With settings, units and seeds that some cells lack, in a random order.
         draws = numpy.random.default_rng(5)
@@ -203,7 +218,10 @@ class KvplotTest(unittest.TestCase):
                 unit = [*group, *(name for name in UNIT if name not in by)]
                 units = ok.groupby(unit, dropna=False)["m"].mean()
                 units = units.groupby(level=group, dropna=False)
-                seeds = ok.groupby([*group, "seed"], dropna=False)["m"].mean()
+                # Seeds are compared over the units that have every seed.
+                every = ok.groupby(group, dropna=False)["seed"].transform("nunique")
+                spread = ok["m"].where(ok.groupby(unit, dropna=False)["m"].transform("count") >= every)
+                seeds = spread.groupby([ok[name] for name in (*group, "seed")], dropna=False).mean()
                 expected = units.mean().to_frame()
                 expected["m.std_over_seeds"] = seeds.groupby(level=group, dropna=False).std(ddof=0)
                 expected["units"] = units.size()

@@ -470,6 +470,24 @@ class Made(unittest.TestCase):
             with self.assertRaisesRegex(ResultsError, words):
                 score_bars.check(asked, layer)
 
+    def test_attributes_of_a_dump_are_of_every_kind_that_h5py_writes(self):
+        bits = numpy.arange(2 * 20 * 4, dtype=numpy.uint16).reshape(2, 20, 4) + 0x3F80
+        values = (bits.astype(numpy.uint32) << 16).view(numpy.float32)
+        for text, order in ((str, "<"), (numpy.bytes_, ">"), (lambda word: numpy.array([word], "S"), "<")):
+            path = self.folder / "kinds.h5"
+            with h5py.File(path, "w") as file:
+                file.attrs.update({"format": text("kvbench-dump"), "format_version": 1, "model": text("m")})
+                group = file.create_group("sequences/text/layers/0")
+                group.attrs.update({"scale": numpy.array([0.5]), "sliding_window": numpy.array([0]), "logit_softcap": 0.0})
+                group["rope/inv_freq"] = numpy.ones(2)
+                group["rope"].attrs.update({"layout": text("half"), "attention_scaling": numpy.array([1.0])})
+                for name in "qkv":
+                    group[name] = bits.astype(f"{order}u2")
+                    group[name].attrs["dtype"] = text("bfloat16")
+            dump = Dump(path)
+            self.assertEqual((dump.model, dump.attributes(0)["scale"], dump.rope(0)[1:]), ("m", 0.5, ("half", 1.0)))
+            numpy.testing.assert_array_equal(dump.head(0, "k", 1), values[1])
+
     def test_lost_mass_and_displacement_multiply_to_the_error(self):
         made = cell("window", {"budget": 512}, 1.0, 0.5)
         other = cell("subgen", {"budget": 512}, 1.0, 0.5)

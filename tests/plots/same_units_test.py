@@ -54,6 +54,7 @@ const shown = (key) => rows.map((id) => columns.find((column) => column.key === 
   (column.value ?? column.text)(rows[i]));
 console.log(JSON.stringify({
   label: shown("method"), mean: shown("metric"), low: shown("low"), high: shown("high"), memory: shown("against"),
+  std: shown("std"), seeds: shown("seeds"),
   units: shown("units"), has: shown("has"), said: sameUnits(metric, choice).said,
   narrower: narrower(meansOf(metric, choice), rows), titles: columns.map((column) => column.title ?? ""),
 }));
@@ -194,6 +195,47 @@ class SameUnits(unittest.TestCase):
         _, caption = self.drawn("forest", "--labels", "h2o", "uniform", cells=cells)
         self.assertNotIn("KV heads: those", caption)
 
+    def test_ratios_of_errors_that_are_exact_to_rounding_are_none(self):
+        """In the windows of layers 0 and 1 a larger budget is exact to rounding."""
+        cells = []
+        for layer in (0, 1, 2):
+            for head, scale in ((0, 1.0), (1, 4.0)):
+                unit = {"layer": layer, "kv_head": head}
+                for name, params, error in (("window", {"budget": 8}, 0.5), ("window", {"budget": 32}, 0.25),
+                                            ("h2o", {"budget": 8}, 0.4), ("h2o", {"budget": 32}, 0.2)):
+                    exact = layer < 2 and params["budget"] == 32
+                    error = 3e-16 if exact else error * scale
+                    cells.append(cell(name, params, error, 0.5 if params["budget"] == 32 else 0.2, **unit))
+        table, caption = self.drawn("settings", "--against", "window: budget 32", cells=cells)
+        ratios = table.set_index("setting")
+        self.assertAlmostEqual(ratios["ratio"]["window: budget 8"], 2.0)
+        self.assertAlmostEqual(ratios["ratio"]["h2o: budget 32"], 0.8)
+        self.assertEqual(ratios["units"]["h2o: budget 32"], 2)
+        self.assertEqual(ratios["better"]["h2o: budget 32"], 2)
+        self.assertIn(" Ratios in fewer than 6 KV heads, for an error exact to rounding: window: budget 8, h2o: "
+                      "budget 8, h2o: budget 32 in 2.", caption)
+        table, caption = self.drawn("forest", "--against", "window", cells=cells)
+        numpy.testing.assert_allclose(table["memory.fraction"], 0.2)
+        self.assertAlmostEqual(table["ratio_mean"][0], 0.8)
+        self.assertIn("in some unit, or an error exact to rounding: h2o (1 of 2 settings)", caption)
+        whole = [each for each in cells if each["key"]["params"]["budget"] == 32]
+        table, caption = self.drawn("forest", "--against", "window", cells=whole)
+        self.assertEqual(list(table["units"]), [2, 2])
+        self.assertAlmostEqual(table["ratio_mean"][0], 0.8)
+        self.assertIn(" Ratios are over 2 of 6 KV heads; in the others an error is exact to rounding", caption)
+
+    def test_a_table_takes_means_over_seeds_first(self):
+        """Head 1 has one of three seeds left, which counts as much as the three of head 0."""
+        cells = [cell("uniform", {"T": 1}, error, 0.25 + 0.5 * head, kv_head=head, seed=seed)
+                 for head, seed, error in ((0, 0, 1.0), (0, 1, 2.0), (0, 2, 3.0), (1, 0, 8.0))]
+        path = self.write(cells)
+        table, _ = self.table(path, "--rows", "label", "--value", METRIC, MEMORY)
+        self.assertEqual(table[[METRIC, MEMORY]].to_numpy().tolist(), [[5.0, 0.5]])
+        table, _ = self.table(path, "--rows", "seed", "--value", METRIC)
+        self.assertEqual(list(table[METRIC]), [4.5, 2.0, 3.0])
+        table, _ = self.table(path, "--rows", "label", "--value", METRIC, "--of", "sum")
+        self.assertEqual(list(table[METRIC]), [14.0])
+
     def test_tables_say_over_what_they_are(self):
         path = self.write(mixed())
         table, said = self.table(path, "--rows", "label", "--value", METRIC, MEMORY)
@@ -253,6 +295,13 @@ class SameUnits(unittest.TestCase):
         self.assertAlmostEqual(alone["memory"][0], 0.3, places=6)
         self.assertEqual(alone["said"], "")
         self.assertEqual(self.page(mixed(), layer=2)["said"], "")
+
+    def test_the_page_compares_seeds_over_the_units_that_have_every_seed(self):
+        cells = [cell("uniform", {"T": 1}, error, 0.5, kv_head=head, seed=seed)
+                 for head, seed, error in ((0, 0, 1.0), (0, 1, 3.0), (1, 1, 11.0))]
+        cells.append(cell("uniform", {"T": 1}, 9.0, 0.5, kv_head=1, seed=0, status="failed"))
+        found = self.page(cells)
+        self.assertEqual((found["mean"], found["std"], found["seeds"]), ([6.5], [1.0], [2]))
 
     def test_the_page_falls_back_as_the_figures_do(self):
         apart = self.page(failed_head("h2o", 3, [0]) + failed_head("kivi", 3, [1, 2]))

@@ -54,11 +54,16 @@ bool has_parameter(const AlgorithmDescription& algorithm, const std::string& nam
                      [&](const Parameter& parameter) { return parameter.name == name; });
 }
 
-// "h2o,snapkv" as two.
+// "h2o, snapkv" as two.
 std::vector<std::string> split(const std::string& names) {
   std::vector<std::string> out;
   std::istringstream words(names);
-  for (std::string word; std::getline(words, word, ',');) out.push_back(word);
+  for (std::string word; std::getline(words, word, ',');) {
+    const std::size_t first = word.find_first_not_of(' ');
+    out.push_back(first == std::string::npos
+                      ? ""
+                      : word.substr(first, word.find_last_not_of(' ') - first + 1));
+  }
   if (names.empty() || names.back() == ',') out.emplace_back();
   return out;
 }
@@ -163,6 +168,13 @@ std::string name_of(const json& sweep, const std::vector<std::string>& algorithm
   return name.substr(0, kLongestName - hash.size() - 1) + "-" + hash;
 }
 
+// How to choose what a parameter's name says besides, "" for most.
+std::string meant_by(const std::string& parameter) {
+  if (parameter == "heads") return "; KV heads are chosen by --kv-heads";
+  if (parameter == "rows") return "; rows are chosen by --set 'evaluate.rows={\"last\": 64}'";
+  return "";
+}
+
 json sweep_document(const SweepOptions& options) {
   ErrorList errors;
   std::set<std::string> used;
@@ -182,9 +194,9 @@ json sweep_document(const SweepOptions& options) {
   }
   for (const auto& [parameter, text] : options.params) {
     if (text.empty() || used.count(parameter) != 0) continue;
-    errors.add(fmt::format("--{}: {} has no such parameter; {} have it", parameter,
+    errors.add(fmt::format("--{}: {} has no such parameter; it belongs to {}{}", parameter,
                            fmt::join(algorithms, ", "),
-                           fmt::join(all_parameters().at(parameter), ", ")));
+                           fmt::join(all_parameters().at(parameter), ", "), meant_by(parameter)));
   }
   if (!options.memory.empty()) add_memory(options, entries, errors);
   errors.throw_if_any();
@@ -224,6 +236,7 @@ std::vector<std::string> SweepOptions::all_sets() const {
   };
   add("--seeds", seeds, "seeds.count");
   add("--layers", layers, "select.layers");
+  add("--kv-heads", kv_heads, "select.kv_heads");
   add("--prompt-tokens", prompt_tokens, "replay.prompt_tokens");
   errors.throw_if_any();
   out.insert(out.end(), sets.begin(), sets.end());
@@ -253,6 +266,9 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
       ->type_name("N");
   command.add_option("--layers", options.layers, "Layers, separated by commas, or all")
       ->type_name("LAYERS");
+  command
+      .add_option("--kv-heads", options.kv_heads, "KV heads, separated by commas, or all")
+      ->type_name("HEADS");
   command
       .add_option("--prompt-tokens", options.prompt_tokens,
                   "Tokens of the prompt, or its fraction of the sequence; the rest is decoded")

@@ -21,12 +21,13 @@ struct SweepOptions {
   std::string memory;                         // parts of the exact cache's memory
   std::string seeds;                          // how many, or several with commas between
   std::string layers;
+  std::string kv_heads;
   std::string prompt_tokens;
   std::vector<std::string> sets;
   std::vector<std::string> only;
 
-  // `sets` after what --seeds, --layers and --prompt-tokens set. Throws InputError where one of
-  // them and a set are of the same value.
+  // `sets` after what --seeds, --layers, --kv-heads and --prompt-tokens set. Throws InputError where
+  // one of them and a set are of the same value.
   std::vector<std::string> all_sets() const;
 };
 

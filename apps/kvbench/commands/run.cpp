@@ -46,8 +46,7 @@ resumes a run that was interrupted or killed.
 Ctrl-C and SIGTERM lose only the cells in progress; a second Ctrl-C kills at once. With --shard i/n
 each part needs a DIR of its own; `kvbench merge` joins them. DIR is locked while a run writes to it.
 Exit codes: 0 done, 2 bad input, 3 failed cells, 5 interrupted or shards missing.
-Parameters of methods are options too, such as --budget 256,512: `kvbench help h2o` lists a method's,
-`kvbench list parameters` all.
+Parameters of methods are options too: --budget 256,512 (`kvbench help h2o`, `kvbench list parameters`).
 
 Examples:
   kvbench run --config configs/quick.json

@@ -19,6 +19,7 @@ from kvplot.results import (
     HEADLINE,
     PARTS,
     POINT,
+    ROUNDING,
     UNIT,
     Results,
     ResultsError,
@@ -64,7 +65,8 @@ def fits(results: Results) -> bool:
 def ratios(
     results: Results, against: str = UNIFORM, cost: str = MEMORY, metric: str = HEADLINE
 ) -> pandas.DataFrame:
-    """log2 of error / error of `against` at the same cost, per unit and setting."""
+    """log2 of error / error of `against` at the same cost, per unit and setting; of errors that are
+    not exact to rounding."""
     if metric not in results.ok or cost not in results.ok:
         return pandas.DataFrame()
     numbers = list(dict.fromkeys([metric, cost, *PARTS[cost]]))
@@ -75,12 +77,12 @@ def ratios(
     units = cells.groupby([*POINT, *UNIT])[numbers].mean().reset_index()
     base = dict(iter(units[units["label"] == against].groupby(UNIT)))
     rows = []
-    for _, row in units[(units["label"] != against) & (units[metric] > 1e-9)].iterrows():
+    for _, row in units[(units["label"] != against) & (units[metric] > ROUNDING)].iterrows():
         reference = base.get(tuple(row[UNIT]))
         if reference is None:
             continue
         expected = at_equal(reference, cost, metric, row[cost])
-        if not numpy.isnan(expected):
+        if expected > ROUNDING:
             rows.append({**row, "log2_ratio": numpy.log2(row[metric] / expected)})
     return pandas.DataFrame(rows)
 
@@ -140,6 +142,13 @@ def draw(inputs: Namespace) -> Figure:
     if len(means) > MAX_POINTS:
         raise ResultsError(f"{results.path}: {len(means)} settings are too many for one figure")
     others = results.ok[results.ok["label"] != against]
+    every = len(results.ok[UNIT].drop_duplicates())
+    said = ""
+    if means["units"].max() < every:
+        said = (
+            f" Ratios are over {means['units'].max()} of {every} KV heads; in the others an error "
+            f"is exact to rounding, or the {inputs.cost} is outside."
+        )
     figure, axes = style.panels(1, 1, 0.9 + 0.155 * len(means))
     axis = axes[0][0]
     # Faint where there are many, which would hide the interval.
@@ -171,6 +180,8 @@ def draw(inputs: Namespace) -> Figure:
         )
     reference = results.ok[results.ok["label"] == against]["algorithm"].iloc[0]
     outside = f"{inputs.cost} more than 2 % outside of that of {against} in some unit"
+    if (pandas.to_numeric(results.ok[metric]) <= ROUNDING).any():
+        outside += ", or an error exact to rounding"
     axis.axvline(1.0, color=style.look(reference)[0], linewidth=0.9)
     axis.set_xscale("log")
     style.plain_log(axis.xaxis)
@@ -189,7 +200,7 @@ def draw(inputs: Namespace) -> Figure:
         means.drop(columns="near").merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
         f"{words(metric)}, over that of {named} {same} (in brackets), paired by unit; left of 1 is "
         f"better. Ticks: units; line: 95 % interval of the geometric mean, {over(means)}. Rows are "
-        f"grouped by the nearest tenth of the {inputs.cost}. "
+        f"grouped by the nearest tenth of the {inputs.cost}.{said} "
         f"{facts(results)}{always_kept(results.ok)}"
         f"{undrawn(others, means, outside, metric)}",
     )

@@ -16,7 +16,16 @@ from kvplot import style
 from kvplot.curves import NAMES, WORDS, words, words_within
 from kvplot.faults import RequestError, few
 from kvplot.figure import Figure, always_kept, facts
-from kvplot.results import FLOAT, POINT, UNIT, Results, ResultsError, did_you_mean, undrawn
+from kvplot.results import (
+    FLOAT,
+    POINT,
+    ROUNDING,
+    UNIT,
+    Results,
+    ResultsError,
+    did_you_mean,
+    undrawn,
+)
 from kvplot.statistics import ENDS, geometric_means, over, summarised
 
 NEEDS = ("results",)
@@ -97,7 +106,8 @@ def paired(
 ) -> tuple[pandas.DataFrame, dict[str, list[float]]]:
     """Errors over those of the setting `against` that is nearest in memory, unit by unit: geometric
     means with intervals, in how many units the error is the smaller one, and their memory over the
-    reference's; and the ratios of the units, by setting. The references have none."""
+    reference's; and the ratios of the units, by setting. The references have none, and neither has
+    a unit in which one of the two errors is exact to rounding."""
     others = table[(table["label"] == against) | (table["setting"] == against)]
     if others.empty:
         known = [*table["label"], *table["setting"]]
@@ -111,8 +121,11 @@ def paired(
     ratios: dict[str, list[float]] = {}
     for _, row in table[~table.index.isin(others.index)].iterrows():
         nearest = others.loc[(others["memory"] - row["memory"]).abs().idxmin()]
-        ratio = errors[tuple(row[POINT])] / errors[tuple(nearest[POINT])]
+        own, reference = errors[tuple(row[POINT])], errors[tuple(nearest[POINT])]
+        ratio = (own / reference)[(own > ROUNDING) & (reference > ROUNDING)]
         frame = ratio.dropna().rename("ratio").reset_index()
+        if frame.empty:
+            continue
         frame = frame.assign(label=row["label"], setting=row["setting"])
         ratios[row["setting"]] = [float(each) for each in frame["ratio"]]
         found.append(
@@ -121,6 +134,11 @@ def paired(
                 against=nearest["setting"],
                 memory_ratio=row["memory"] / nearest["memory"],
             )
+        )
+    if not found:
+        raise ResultsError(
+            f"{results.path}: no KV head has an error above rounding of {against!r} and of another "
+            "setting; name another by --against"
         )
     return pandas.concat(found, ignore_index=True), ratios
 
@@ -172,6 +190,7 @@ def draw(inputs: Namespace) -> Figure:
             f"unit: geometric mean, 95 % interval ({over(pairs)}) and units (ticks). On the right: "
             "in how many units it is smaller. In brackets: the error, which is the "
             f"{words_within(METRIC)}, seeds and units, and {WORDS[MEMORY]}.{_unequal(pairs)}"
+            f"{_unpaired(ratios, len(results.ok[UNIT].drop_duplicates()))}"
         )
         points = zip(table["setting"], table["error"], table["memory"])
         error.set_yticks(
@@ -189,6 +208,18 @@ def draw(inputs: Namespace) -> Figure:
         f"{said} {facts(results)}{always_kept(results.ok)}"
         f"{undrawn(summary(results), table, 'no error', 'error')}",
     )
+
+
+def _unpaired(ratios: dict[str, list[float]], units: int) -> str:
+    """Which settings have a ratio in fewer than all units, in words."""
+    fewer: dict[int, list[str]] = {}
+    for setting, of_units in ratios.items():
+        if len(of_units) < units:
+            fewer.setdefault(len(of_units), []).append(setting)
+    if not fewer:
+        return ""
+    listed = "; ".join(f"{few(names)} in {count}" for count, names in sorted(fewer.items()))
+    return f" Ratios in fewer than {units} KV heads, for an error exact to rounding: {listed}."
 
 
 def _unequal(pairs: pandas.DataFrame) -> str:

@@ -16,9 +16,10 @@ from kvplot.curves import words
 from kvplot.dump import Array
 from kvplot.figure import Figure, facts
 from kvplot.figures import ecdf
-from kvplot.results import UNIT, Results, ResultsError
+from kvplot.results import ROUNDING, UNIT, Results, ResultsError
 
 NEEDS = ("results",)
+NOT_DRAWN = "unfinished, exact to rounding in a KV head, or no setting near"
 BY = tuple(UNIT)  # a method that lacks a field is left out
 METRIC, MEMORY, REFERENCE = "errors.relative_l2.mean", "memory.fraction", "uniform"
 AXES = ["text", "layer", "kv_head", "seed"]
@@ -84,7 +85,8 @@ def half_width(found: dict[str, float], shape: tuple[int, ...], texts: int, seed
 
 def blocks(results: Results, memory: float) -> list[tuple[str, float, Array]]:
     """(label, memory, logs [text, layer, head, seed]) per method, with one seed if it has none,
-    then their ratios to REFERENCE; only methods with a finished cell in every field."""
+    then their ratios to REFERENCE; only methods with a finished cell, not exact to rounding, in
+    every field."""
     points = ecdf.at_memory(results, memory, tolerance=1.1)
     cells = results.ok.merge(points[["label", "point"]], on=["label", "point"])
     cells["seed"] = cells["seed"].fillna(-1)
@@ -98,6 +100,8 @@ def blocks(results: Results, memory: float) -> list[tuple[str, float, Array]]:
         if series.index.has_duplicates or len(series) != numpy.prod([len(i) for i in index]):
             continue
         values = series.reindex(pandas.MultiIndex.from_product(index)).to_numpy(dtype=float)
+        if (values <= ROUNDING).any():  # their logarithms are noise
+            continue
         found.append((str(label), held[label], numpy.log(values.reshape([len(i) for i in index]))))
     base = next((block for label, _, block in found if label == REFERENCE), None)
     if base is not None:
@@ -193,5 +197,5 @@ def draw(inputs: Namespace) -> Figure:
         f"{words(METRIC)}: variance components of its logarithm, at memory {inputs.memory:g}, "
         "and of its ratio to that of uniform sampling in the same unit, seed by seed; "
         f"negative estimates are drawn as 0.{one} {facts(results)}"
-        + (f" Not drawn, unfinished or no setting near: {', '.join(left)}." if left else ""),
+        + (f" Not drawn, {NOT_DRAWN}: {', '.join(left)}." if left else ""),
     )

@@ -128,20 +128,31 @@ function cached(compute) {
 }
 export const sameUnits = cached(computeSame);
 
-// Sum and count of a column over the cells of each group; of a part of the exact cache's bytes
-// weighted by these.
+// Sum and count of a column over the cells of each group, of those that `keep` has; of a part of the
+// exact cache's bytes weighted by these.
 function groupMeans(groups, values, weights, keep) {
   const sum = new Float64Array(groups.first.length), weight = new Float64Array(groups.first.length);
   const count = new Uint32Array(groups.first.length);
   for (let i = 0; i < values.length; i++) {
     const value = values[i];
-    if (value !== value || !keep[CELLS.unit[i]]) continue;
+    if (value !== value || !keep(i)) continue;
     const by = weights ? weights[i] : 1;
     sum[groups.of[i]] += by * value;
     weight[groups.of[i]] += by;
     count[groups.of[i]]++;
   }
   return { sum, weight, count };
+}
+
+// By setting how many seeds its finished cells have, of those that `keep` has.
+function seedCounts(keep) {
+  const { of, first } = CELLS.rowSeed, isThere = new Uint8Array(first.length);
+  for (let cell = 0; cell < CELLS.count; cell++) {
+    if (STATUS[CELLS.status[cell]] === "ok" && keep(cell)) isThere[of[cell]] = 1;
+  }
+  const counts = new Uint32Array(DATA.settings.length);
+  first.forEach((row, place) => { counts[row] += isThere[place]; });
+  return counts;
 }
 
 // Per row of the settings' view: mean, deviation over seeds, interval. A row
@@ -154,9 +165,13 @@ function computeMeans(path, choice) {
                 cells: new Uint32Array(rows), seeds: new Uint32Array(rows), groups: new Uint32Array(rows),
                 over: new Array(rows).fill("") };
   if (!values) return out;
-  const perUnit = groupMeans(CELLS.rowUnit, values, weights, same.units);
-  const perSeed = groupMeans(CELLS.rowSeed, values, weights, same.units);
-  const wanted = groupMeans(CELLS.rowUnit, CELLS.numbers[choice.metric], null, same.units).count;
+  const isCompared = (cell) => same.units[CELLS.unit[cell]];
+  const perUnit = groupMeans(CELLS.rowUnit, values, weights, isCompared);
+  const wanted = groupMeans(CELLS.rowUnit, CELLS.numbers[choice.metric], null, isCompared).count;
+  // Seeds are compared over the units that have every seed.
+  const seedsOf = seedCounts(isCompared);
+  const perSeed = groupMeans(CELLS.rowSeed, values, weights, (cell) =>
+    isCompared(cell) && perUnit.count[CELLS.rowUnit.of[cell]] >= seedsOf[CELLS.setting[cell]]);
   const unitsOf = new Map(), lacking = new Set();
   CELLS.rowUnit.first.forEach((row, place) => {
     if (!same.rows[row] || (wanted[place] && !perUnit.count[place])) lacking.add(row);
@@ -181,7 +196,7 @@ function computeMeans(path, choice) {
     }
     const total = bytes.reduce((sum, value) => sum + value, 0);
     const mean = means.reduce((sum, value, i) => sum + bytes[i] * value, 0) / total;
-    const seeds = spread.get(row);
+    const seeds = spread.get(row) ?? [];  // none: no unit has every seed, and the deviation is NaN
     const centre = seeds.reduce((sum, value) => sum + value, 0) / seeds.length;
     out.mean[row] = mean;
     if (!weights) {
@@ -192,7 +207,7 @@ function computeMeans(path, choice) {
       out.over[row] = interval.groups > 1 ? `${interval.groups} ${interval.level}` : "";
     }
     out.std[row] = Math.sqrt(seeds.reduce((sum, value) => sum + (value - centre) ** 2, 0) / seeds.length);
-    out.seeds[row] = seeds.length;
+    out.seeds[row] = seedsOf[row];
     out.units[row] = means.length;
   }
   return out;
