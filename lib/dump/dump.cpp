@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 #include <new>
+#include <utility>
 
 #include "dump/fingerprint.hpp"
 #include "dump/layer_output.hpp"
@@ -29,6 +31,43 @@ struct OpenLayer {
   std::optional<Tensor> k, v;    // no v where values lie in the keys
   std::vector<Queries> queries;  // queries of the layer itself, then of its readers
   std::optional<Tensor> q_repeat, k_repeat;
+};
+
+// The arrays of a stream that was given back, to be read into.
+class Rooms {
+ public:
+  explicit Rooms(std::unique_ptr<StreamData> from) {
+    if (!from) return;
+    for (auto* each : {&from->keys, &from->values, &from->repeat_keys}) add(*each);
+    for (auto* all : {&from->queries, &from->wo_v_l1, &from->repeat_queries}) {
+      for (UnfilledDoubles& each : *all) add(each);
+    }
+  }
+
+  // The smallest for so many numbers, unless that wastes half of it; else none, and the others go
+  // before more memory is asked for.
+  UnfilledDoubles take(Index count) {
+    const auto size = static_cast<std::size_t>(count);
+    auto best = rooms_.end();
+    for (auto room = rooms_.begin(); room != rooms_.end(); ++room) {
+      if (room->capacity() < size || room->capacity() > 2 * size) continue;
+      if (best == rooms_.end() || room->capacity() < best->capacity()) best = room;
+    }
+    if (best == rooms_.end()) {
+      rooms_.clear();
+      return {};
+    }
+    UnfilledDoubles room = std::move(*best);
+    rooms_.erase(best);
+    return room;
+  }
+
+ private:
+  void add(UnfilledDoubles& room) {
+    if (room.capacity() > 0) rooms_.push_back(std::move(room));
+  }
+
+  std::vector<UnfilledDoubles> rooms_;
 };
 
 void check_head(const std::string& location, const LayerInfo& info, int query_head) {
@@ -98,6 +137,8 @@ struct Dump::Impl {
   DumpInfo info;
   mutable OpenLayer open;
   mutable std::optional<ContentReading> content;  // the last one
+  mutable std::mutex spare_mutex;
+  mutable std::unique_ptr<StreamData> spare;  // what reuse() took last
 
   // Reads the content, unless that was the last reading.
   const ContentReading& read_whole(std::uint64_t hashed_whole) const;
@@ -181,6 +222,11 @@ struct Dump::Impl {
     open.queries.back().wo_v_l1 = tensor(sequence, layer.index, "wo_v_l1", 0);
   }
 
+  std::unique_ptr<StreamData> take_spare() const {
+    const std::lock_guard<std::mutex> lock(spare_mutex);
+    return std::move(spare);
+  }
+
   std::unique_ptr<StreamData> read(const std::string& sequence, const LayerInfo& layer, int kv_head,
                                    Index tokens) const {
     const OpenLayer& tensors = open_layer(sequence, layer);
@@ -190,14 +236,18 @@ struct Dump::Impl {
     stream.shape = stream_shape(info, layer, tokens);
     const Index n = stream.shape.tokens;
     const Index query_rows = n - stream.shape.first_query;
-    data->keys = tensors.k->read(kv_head, 0, n);
+    Rooms rooms(take_spare());
+    const auto read_into_room = [&](const Tensor& tensor, Index head, Index rows) {
+      return tensor.read(head, 0, rows, rooms.take(rows * tensor.columns()));
+    };
+    data->keys = read_into_room(*tensors.k, kv_head, n);
     if (layer.value_in_key) {
       for (Index j = 0; j < n; ++j) {
         const double* key = data->keys.data() + j * layer.d;
         data->values.insert(data->values.end(), key, key + layer.dv);
       }
     } else {
-      data->values = tensors.v->read(kv_head, 0, n);
+      data->values = read_into_room(*tensors.v, kv_head, n);
     }
     stream.keys = {data->keys.data(), n, layer.d};
     stream.values = {data->values.data(), n, layer.dv};
@@ -211,10 +261,10 @@ struct Dump::Impl {
       add_by_head(from->sinks, stream.sinks);
       add_by_head(from->alibi_slopes, stream.alibi_slopes);
       for (Index head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        data->queries.push_back(q.read(head, 0, query_rows));
+        data->queries.push_back(read_into_room(q, head, query_rows));
         stream.queries.emplace_back(data->queries.back().data(), query_rows, layer.d);
         if (wo_v_l1) {
-          data->wo_v_l1.push_back(wo_v_l1->read(head, 0, n));
+          data->wo_v_l1.push_back(read_into_room(*wo_v_l1, head, n));
           stream.wo_v_l1.push_back(data->wo_v_l1.back().data());
         }
         if (layer.repeat) {
@@ -287,6 +337,11 @@ std::unique_ptr<StreamData> Dump::read_stream(const std::string& sequence, int l
         fmt::format("{}: requested {} tokens, the sequence has {}", location, tokens, info.tokens));
   }
   return impl_->elements(location, [&] { return impl_->read(sequence, info, kv_head, tokens); });
+}
+
+void Dump::reuse(std::unique_ptr<StreamData> data) const {
+  const std::lock_guard<std::mutex> lock(impl_->spare_mutex);
+  impl_->spare = std::move(data);
 }
 
 UnfilledDoubles Dump::read_out(const std::string& sequence, int layer, int query_head) const {

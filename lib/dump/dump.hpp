@@ -126,6 +126,10 @@ class Dump {
   std::unique_ptr<StreamData> read_stream(const std::string& sequence, int layer, int kv_head,
                                           Index tokens = 0) const;
 
+  // Takes a stream that nothing refers to any more: the next read_stream() reads into its memory.
+  // The system fills each page that it gives with zeros, which takes longer than reading into it.
+  void reuse(std::unique_ptr<StreamData> data) const;
+
   // The model's own output rows of one query head, [No, dv] for the last No positions.
   UnfilledDoubles read_out(const std::string& sequence, int layer, int query_head) const;
 

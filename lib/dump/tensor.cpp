@@ -175,8 +175,11 @@ void Tensor::for_each_slab(Index head, Index first, Index last, const Visit& vis
   }
 }
 
-UnfilledDoubles Tensor::read(Index head, Index first, Index last) const {
-  UnfilledDoubles values((last - first) * columns());
+UnfilledDoubles Tensor::read(Index head, Index first, Index last, UnfilledDoubles room) const {
+  const auto size = static_cast<std::size_t>((last - first) * columns());
+  UnfilledDoubles values;
+  if (size <= room.capacity()) values.swap(room);
+  values.resize(size);
   for_each_slab(head, first, last,
                 [&](Index row, Index count, const std::vector<std::byte>& bytes) {
                   double* out = values.data() + (row - first) * columns();

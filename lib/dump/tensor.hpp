@@ -46,8 +46,9 @@ class Tensor {
   using Visit = std::function<void(Index row, Index count, const std::vector<std::byte>& bytes)>;
   void for_each_slab(Index head, Index first, Index last, const Visit& visit) const;
 
-  // Rows [first, last) of `head` as doubles, [last - first, columns]. The same errors.
-  UnfilledDoubles read(Index head, Index first, Index last) const;
+  // Rows [first, last) of `head` as doubles, [last - first, columns], in the memory of `room` where
+  // they fit. The same errors.
+  UnfilledDoubles read(Index head, Index first, Index last, UnfilledDoubles room = {}) const;
 
  private:
   void read_rows(Index head, Index row, Index count, std::byte* out) const;

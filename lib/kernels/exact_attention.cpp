@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/cpu_kernels.hpp"
+#include "kernels/interleaved.hpp"
 #include "kernels/packed_keys.hpp"
 #include "numerics/aligned.hpp"
 #include "numerics/canonical.hpp"
@@ -180,8 +181,8 @@ class Block {
     const double* from[kWidth];
     for (Index r = 0; r < kWidth; ++r) from[r] = stream_.keys.row(first + (r < tokens ? r : 0));
     double* to = keys_.data() + t * shape_.d;
-    for (Index k = 0; k < shape_.d; ++k) {
-      unrolled<kWidth>([&](auto r) { to[k * kWidth + r] = from[r][k]; });
+    for (Index r = 0; r < kWidth; r += Lanes::kCount) {
+      interleave(from + r, shape_.d, to + r, kWidth);
     }
   }
 

@@ -34,6 +34,7 @@ struct Part {
   Index first = 0;  // first of the table's tokens
   Index last = 0;
   const double* values[kTokensAtOnce];
+  const double* soon[kTokensAtOnce];  // values that the next part sums, fetched meanwhile
   Index count = 0;
   alignas(64) double weighted[kTokensAtOnce][kTiles][kAbreast];
 };
@@ -55,6 +56,7 @@ void add_columns(const Part& part, Index tile, Index column, double* sums, Index
   });
   for (Index i = 0; i < part.count; ++i) {
     const double* v = part.values[i] + column;
+    __builtin_prefetch(part.soon[i] + column, 0, 2);
     Lanes weighted[kRun];
     unrolled<kRun>([&](auto t) { weighted[t] = Lanes::load(part.weighted[i][tile + t]); });
     unrolled<kCount>([&](auto c) {
@@ -232,6 +234,7 @@ void HostRows::answer_group(Index first_tile, Scratch& scratch) const {
     part.count = 0;
     for (Index i = part.first; i < part.last; ++i) {
       if (!scratch.table.sums_value(i)) continue;
+      part.soon[part.count] = stream_.values.row(tokens[std::min(i + kTokensAtOnce, count - 1)]);
       part.values[part.count++] = stream_.values.row(tokens[i]);
     }
     for (Index tile = tile_begin; tile < tile_end;) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "kernels/interleaved.hpp"
 #include "numerics/canonical.hpp"
 #include "numerics/lanes.hpp"
 #include "numerics/unrolled.hpp"
@@ -76,9 +77,7 @@ void PackedKeys::pack(Index count, const RowOf& row_of) {
     const double* from[Lanes::kCount];
     for (Index r = 0; r < rows; ++r) from[r] = row_of(j + r);
     for (Index r = rows; r < Lanes::kCount; ++r) from[r] = from[0];  // padding, never read
-    for (Index k = 0; k < d_; ++k) {
-      for (Index r = 0; r < Lanes::kCount; ++r) to[k * Lanes::kCount + r] = from[r][k];
-    }
+    interleave(from, d_, to, Lanes::kCount);
   }
 }
 

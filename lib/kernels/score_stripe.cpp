@@ -18,7 +18,7 @@ constexpr Index kMinRows = 6;                           // rows of e: a multiple
 constexpr Index kMaxRows = 24;                          // where e stays in the second cache
 constexpr std::size_t kQueriesAtOnce = 12;              // that stay in the first cache beside keys
 constexpr Index kSecondCache = 768 << 10;               // bytes for e
-constexpr Index kLastCache = 24 << 20;                  // bytes for keys
+constexpr Index kLastCache = 8 << 20;                   // bytes for keys, where others use it too
 constexpr Index kAllTiles = 128 << 20;                  // bytes for e on all threads
 static_assert(kTileTokens % PackedKeys::kStep == 0 && kMinRows % kRowsAtOnce == 0);
 static_assert(kScoreStripeRows % kMinRows == 0);

@@ -83,7 +83,9 @@ class ModelWorks {
       const Index heads = dump.info().find_sequence(group.sequence)->find_layer(layer)->kv_heads;
       for (const int head : cell.scope->kv_heads) {
         if (head >= heads) continue;
-        visit(dump.read_stream(group.sequence, layer, head, group.shape.tokens)->stream);
+        auto data = dump.read_stream(group.sequence, layer, head, group.shape.tokens);
+        visit(data->stream);
+        dump.reuse(std::move(data));
       }
     }
   }
@@ -153,6 +155,7 @@ class HeadRun {
         replay(data->stream, setting, replayed, execution_.device.kernels(), done);
     timing.reference_seconds += spent.reference_seconds;
     timing.metrics_seconds += spent.metrics_seconds;
+    execution_.dumps[group_.dump].reuse(std::move(data));
   }
 
  private:

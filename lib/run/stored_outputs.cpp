@@ -87,7 +87,8 @@ class StoredHead {
  public:
   StoredHead(const Dump& dump, const std::string& sequence, const LayerInfo& layer, int head,
              Index rows, Allowed allowed)
-      : data_(dump.read_stream(sequence, layer.index, head)),
+      : dump_(dump),
+        data_(dump.read_stream(sequence, layer.index, head)),
         scale_(layer.scale),
         dv_(layer.dv),
         rows_(rows),
@@ -102,6 +103,10 @@ class StoredHead {
     skipped_ = (layer.out_rows - rows) * dv_;
     exact_ = at(1.0);
   }
+
+  ~StoredHead() { dump_.reuse(std::move(data_)); }
+  StoredHead(const StoredHead&) = delete;
+  StoredHead& operator=(const StoredHead&) = delete;
 
   void compare(OutputDifference& found) const {
     each_row([&](const double* out, Index place) {
@@ -188,6 +193,7 @@ class StoredHead {
     return allowed > 0.0 ? difference / allowed : std::numeric_limits<double>::infinity();
   }
 
+  const Dump& dump_;
   std::unique_ptr<StreamData> data_;
   double scale_;
   Index dv_;
@@ -203,7 +209,7 @@ class StoredHead {
 // Reads every query, key and value of a layer: InputError for one that is not finite.
 void read_through(const Dump& dump, const std::string& sequence, const LayerInfo& layer) {
   for (int head = 0; head < static_cast<int>(layer.kv_heads); ++head) {
-    dump.read_stream(sequence, layer.index, head);
+    dump.reuse(dump.read_stream(sequence, layer.index, head));
   }
 }
 
