@@ -43,12 +43,14 @@ class AllocationCells {
 
   // A record of any status. A storage is a choice of a layer where all KV heads of its texts that
   // any storage was tried on have a number. A cell whose storage differs by layer is passed over.
-  // Throws InputError where it is not a record. `path`, `index`: of its file and in it, for messages.
+  // Throws InputError where it is not a record. `path`, `index`: of its file and in it, for
+  // messages.
   void add(const Json& cell, std::size_t index, const std::string& path);
 
   // The choice of least loss within the bytes, for these KV heads. `config`: the sweep of the
-  // results. Throws InputError where the cells are of several methods or none, of several numbers of
-  // tokens, or of layers with other texts, where a layer has no storage to choose, or no choice fits.
+  // results. Throws InputError where the cells are of several methods or none, of several numbers
+  // of tokens, or of layers with other texts, where a layer has no storage to choose, or no choice
+  // fits.
   Allocation allocated(const Json& config, const std::string& path) const;
 
  private:

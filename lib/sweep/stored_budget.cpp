@@ -35,7 +35,8 @@ class StoredBytes {
   bool only_appends_;
 };
 
-// Whether the data decide how many values of its own stand beside keys that hold the tokens' values.
+// Whether the data decide how many values of its own stand beside keys that hold the tokens'
+// values.
 bool keeps_values_beside_keys(const AlgorithmDescription& algorithm, const Params& params,
                               const StreamShape& shape) {
   return shape.value_in_key && algorithm.makes_values(params);

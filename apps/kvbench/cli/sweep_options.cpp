@@ -266,8 +266,7 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
       ->type_name("N");
   command.add_option("--layers", options.layers, "Layers, separated by commas, or all")
       ->type_name("LAYERS");
-  command
-      .add_option("--kv-heads", options.kv_heads, "KV heads, separated by commas, or all")
+  command.add_option("--kv-heads", options.kv_heads, "KV heads, separated by commas, or all")
       ->type_name("HEADS");
   command
       .add_option("--prompt-tokens", options.prompt_tokens,

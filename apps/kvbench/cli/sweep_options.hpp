@@ -26,8 +26,8 @@ struct SweepOptions {
   std::vector<std::string> sets;
   std::vector<std::string> only;
 
-  // `sets` after what --seeds, --layers, --kv-heads and --prompt-tokens set. Throws InputError where
-  // one of them and a set are of the same value.
+  // `sets` after what --seeds, --layers, --kv-heads and --prompt-tokens set. Throws InputError
+  // where one of them and a set are of the same value.
   std::vector<std::string> all_sets() const;
 };
 
