@@ -138,7 +138,7 @@ struct Dump::Impl {
   mutable OpenLayer open;
   mutable std::optional<ContentReading> content;  // the last one
   mutable std::mutex spare_mutex;
-  mutable std::unique_ptr<StreamData> spare;  // what reuse() took last
+  mutable std::unique_ptr<StreamData> spare;  // the last one that reuse() took
 
   // Reads the content, unless that was the last reading.
   const ContentReading& read_whole(std::uint64_t hashed_whole) const;
