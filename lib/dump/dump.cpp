@@ -138,7 +138,7 @@ struct Dump::Impl {
   mutable OpenLayer open;
   mutable std::optional<ContentReading> content;  // the last one
   mutable std::mutex spare_mutex;
-  mutable std::unique_ptr<StreamData> spare;  // what reuse() took last
+  mutable std::unique_ptr<StreamData> spare;  // the last one that reuse() took
 
   // Reads the content, unless that was the last reading.
   const ContentReading& read_whole(std::uint64_t hashed_whole) const;
@@ -382,7 +382,8 @@ const ContentReading& Dump::Impl::read_whole(std::uint64_t hashed_whole) const {
   content = within_memory(info.path, [&] {
     return unchanged([&] {
       if (first_in_child) return read_content_in_child(file.get(), info, hashed_whole);
-      return read_content(file.get(), info, hashed_whole, [] {}, known.empty() ? nullptr : &known);
+      return read_content(
+          file.get(), info, hashed_whole, [] {}, known.empty() ? nullptr : &known);
     });
   });
   return *content;

@@ -1,5 +1,9 @@
 #include <doctest/doctest.h>
 
+#include <set>
+#include <utility>
+#include <vector>
+
 #include "dump/dump.hpp"
 #include "dump/small_dump.hpp"
 
@@ -76,6 +80,37 @@ TEST_CASE("every element type, byte order, chunking and compression reads back e
       }
     }
   }
+}
+
+TEST_CASE("a stream is read into the memory of the one that was given back") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  write_small_dump(path);
+  const Dump dump(path);
+  const auto places = [](const StreamData& data) {
+    return std::set<const double*>{data.keys.data(), data.values.data(), data.queries.at(0).data(),
+                                   data.queries.at(1).data()};
+  };
+  auto data = dump.read_stream("text", 3, 0);
+  const std::set<const double*> given = places(*data);
+  const Index sizes[] = {std::ssize(data->keys), std::ssize(data->values),
+                         std::ssize(data->queries.front())};
+  dump.reuse(std::move(data));
+  // Memory that had gone back to the heap would be theirs.
+  std::vector<UnfilledDoubles> others;
+  for (int i = 0; i < 8; ++i) {
+    for (const Index size : sizes) others.emplace_back(size);
+  }
+  data = dump.read_stream("text", 3, 1);
+  CHECK(places(*data) == given);
+  CHECK(differences(*data, 1) == 0);
+  dump.reuse(std::move(data));
+  data = dump.read_stream("text", 3, 0, 6);  // a shorter one
+  CHECK(data->stream.shape.tokens == 6);
+  CHECK(differences(*data, 0) == 0);
+  dump.reuse(std::move(data));
+  data = dump.read_stream("text", 3, 1);
+  CHECK(differences(*data, 1) == 0);
 }
 
 TEST_CASE("norms of W_O v are read per query head of the KV head, where a layer has them") {

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "algorithms/mechanisms/budget.hpp"
+#include "kernels/packed_keys.hpp"
 #include "numerics/canonical.hpp"
+#include "numerics/lanes.hpp"
 #include "system/parallel.hpp"
 #include "system/stop.hpp"
 
@@ -14,6 +16,7 @@ namespace kvbench {
 namespace {
 
 constexpr Index kRowsAtOnce = 32;
+constexpr Index kLeastRows = 512;  // decode rows for which the streams are read once
 
 // A pass over the prompts of all streams.
 struct PromptPass {
@@ -68,6 +71,7 @@ DecodeLogits decode_logits(const ModelContext& context, const Scoring& scoring, 
   out.columns = kept;
   for (Index j = first; j < last; ++j) out.columns.push_back(j);
   const auto columns = std::ssize(out.columns);
+  const std::vector<std::int32_t> tokens(out.columns.begin(), out.columns.end());
   context.for_each_stream([&](const Stream& stream) {
     const LogitNoise noise = scoring.noise_on(stream, seed);
     const std::size_t first_head = out.heads.size();
@@ -75,26 +79,36 @@ DecodeLogits decode_logits(const ModelContext& context, const Scoring& scoring, 
       out.heads.emplace_back(static_cast<std::size_t>((last - first) * columns), 0.0);
       out.sinks.push_back(stream.sink(g));
     }
-    LogitBlock block;
-    for (Index start = first; start < last; start += kRowsAtOnce) {
-      std::vector<Index> rows(std::min(kRowsAtOnce, last - start));
-      std::iota(rows.begin(), rows.end(), start);
-      context.kernels.logits(stream, rows, block);
-      parallel_for(std::ssize(rows) * stream.shape.heads_per_kv, [&](Index query_index) {
-        const auto g = static_cast<int>(query_index % stream.shape.heads_per_kv);
-        const Index row = start + query_index / stream.shape.heads_per_kv;
-        const double* x = block.logits.data() + query_index * block.tokens;
-        double* to =
-            out.heads[first_head + static_cast<std::size_t>(g)].data() + (row - first) * columns;
-        const Index lo = stream.shape.first_visible(row);
-        for (Index c = 0; c < columns; ++c) {
-          const Index token = out.columns[c];
-          if (token > row) break;
-          if (token < lo) continue;
-          to[c] = x[token] + noise.draw(g, row, token);
+    const PackedKeys keys(stream.keys, tokens);
+    parallel_for((last - first + kRowsAtOnce - 1) / kRowsAtOnce, [&](Index block) {
+      const Index start = first + block * kRowsAtOnce;
+      const Index end = std::min(start + kRowsAtOnce, last);
+      std::vector<const double*> queries;
+      for (Index row = start; row < end; ++row) {
+        for (int g = 0; g < stream.shape.heads_per_kv; ++g) queries.push_back(stream.query(g, row));
+      }
+      const Index stride = PackedKeys::whole_steps(columns - (last - end));
+      std::vector<double> logits(queries.size() * static_cast<std::size_t>(stride));
+      keys.logits(stream.shape, queries, 0, stride, logits.data(), stride);
+      double* x = logits.data();
+      for (Index row = start; row < end; ++row) {
+        const Index seen = columns - (last - 1 - row);
+        const Index lo = std::lower_bound(out.columns.begin(), out.columns.begin() + seen,
+                                          stream.shape.first_visible(row)) -
+                         out.columns.begin();
+        for (int g = 0; g < stream.shape.heads_per_kv; ++g, x += stride) {
+          double* to =
+              out.heads[first_head + static_cast<std::size_t>(g)].data() + (row - first) * columns;
+          std::copy(x + lo, x + seen, to + lo);
+          for (Index c = lo; stream.shape.alibi && c < seen; ++c) {
+            add_alibi(stream, g, row, out.columns[c], out.columns[c] + 1, to + c);
+          }
+          for (Index c = lo; !noise.is_none() && c < seen; ++c) {
+            to[c] += noise.draw(g, row, out.columns[c]);
+          }
         }
-      });
-    }
+      }
+    });
   });
   return out;
 }
@@ -103,19 +117,21 @@ DecodeLogits decode_logits(const ModelContext& context, const Scoring& scoring, 
 void add_scores(const DecodeLogits& logits, Index row, double tau,
                 const std::vector<std::size_t>& kept, std::vector<double>& totals) {
   const std::size_t columns = logits.columns.size();
-  std::vector<double> e(kept.size());
+  const std::size_t count = kept.size();
+  std::vector<double> e((count + Lanes::kCount - 1) / Lanes::kCount * Lanes::kCount);
   for (std::size_t h = 0; h < logits.heads.size(); ++h) {
     const double* x = logits.heads[h].data() + static_cast<std::size_t>(row) * columns;
     const double sink = logits.sinks[h] / tau;
-    double largest = std::max(sink, x[kept.front()] / tau);
-    for (const std::size_t c : kept) largest = std::max(largest, x[c] / tau);
-    double sum = 0.0;
-    for (std::size_t p = 0; p < kept.size(); ++p) {
-      e[p] = canonical_exp(x[kept[p]] / tau - largest);
-      sum += e[p];
+    for (std::size_t p = 0; p < count; ++p) e[p] = x[kept[p]] / tau;
+    double largest = std::max(sink, e.front());
+    for (std::size_t p = 0; p < count; ++p) largest = std::max(largest, e[p]);
+    for (std::size_t p = 0; p < e.size(); p += Lanes::kCount) {
+      canonical_exp(Lanes::load(&e[p]) - Lanes::all(largest)).store(&e[p]);
     }
+    double sum = 0.0;
+    for (std::size_t p = 0; p < count; ++p) sum += e[p];
     sum += canonical_exp(sink - largest);
-    for (std::size_t p = 0; p < kept.size(); ++p) totals[p] += e[p] / sum;
+    for (std::size_t p = 0; p < count; ++p) totals[p] += e[p] / sum;
   }
 }
 
@@ -147,8 +163,10 @@ ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Inde
   for (const Index token : tokens) f.push_back(pass.totals[token]);
   Index rows = 0;
   for (Index first = prompt; first < context.tokens; first += rows) {
-    rows =
-        std::min(rows_within(logit_bytes, pass.heads, std::ssize(tokens)), context.tokens - first);
+    // Rows that are computed together need the logits of their own tokens too.
+    const Index most = std::max(kLeastRows, std::ssize(tokens));
+    rows = std::min(
+        {rows_within(logit_bytes, pass.heads, std::ssize(tokens)), most, context.tokens - first});
     const DecodeLogits logits = decode_logits(context, scoring, seed, tokens, first, first + rows);
     std::vector<std::size_t> kept(tokens.size());  // columns
     std::iota(kept.begin(), kept.end(), std::size_t{0});
