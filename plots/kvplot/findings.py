@@ -110,6 +110,8 @@ def _dots(
     _high."""
     found = rows[[value, *(f"{ends or value}_{end}" for end in ("low", "high"))]].to_numpy()
     for place, ((middle, low, high), colour) in enumerate(zip(found, colours)):
+        if numpy.isnan(middle):
+            continue
         axis.hlines(place + shift, low, high, color=colour, linewidth=1.0)
         axis.plot(middle, place + shift, "o", color=colour, markersize=3.6)
 
