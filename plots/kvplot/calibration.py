@@ -1,8 +1,8 @@
-"""python -m kvplot calibration RESULTS --out DIR: what it costs a method to be calibrated elsewhere.
+"""python -m kvplot calibration RESULTS --out DIR: what numbers of other texts cost a method.
 
 RESULTS are runs of plots/calibration.sh: methods calibrated on their own prompt, and with files
-<..>/one/<text>.cal.h5, made from one text, and <..>/others/<text>.cal.h5, made from all texts except
-that one. calibration.csv has a row per method, setting and `kind` of calibration, one other text or
+<..>/one/<text>.cal.h5, made from one text, and <..>/others/<text>.cal.h5, made from all texts
+except that one. calibration.csv has a row per method, setting and `kind` of calibration, one other text or
 all others: the geometric mean over units of its error over that of the same method calibrated on
 the prompt. Those of several other texts are averaged in each unit first. `rise` is in how many
 units the ratio of Frobenius errors is above 1. `holds` is how many texts can be left out, one at a
@@ -77,7 +77,9 @@ def read(path: Path) -> pandas.DataFrame:
     cells["source"] = [_text(each) if isinstance(each, Path) else "" for each in named]
     unknown = set(cells["kind"]) - {"", PROMPT, *KINDS}
     if unknown:
-        raise ResultsError(f"{path}: calibration files are in folders one and others, not {unknown}")
+        raise ResultsError(
+            f"{path}: calibration files are in folders one and others, not {', '.join(unknown)}"
+        )
     keys = [*SETTING, "kind", "source", *UNIT]
     return cells.groupby(keys)[[*METRICS.values(), *COSTS]].mean().reset_index()
 
@@ -139,7 +141,7 @@ def held(units: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
 
 
 def texts(cells: pandas.DataFrame) -> pandas.DataFrame:
-    """Geometric means over the heads of a pair of texts: the one calibrated on and the one scored."""
+    """Geometric means over the heads of a pair of texts: that of the file, and the scored one."""
     pairs = ratios(cells[cells["kind"].isin(["one", PROMPT])], ("source",))
     logs = pairs.assign(**{name: numpy.log(pairs[name]) for name in METRICS})
     by = [*SETTING, "source", "sequence"]
