@@ -3,12 +3,12 @@
 RESULTS are runs of plots/calibration.sh: methods calibrated on their own prompt, and with files
 <..>/one/<text>.cal.h5, made from one text, and <..>/others/<text>.cal.h5, made from all texts
 except that one. calibration.csv has a row per method, setting and `kind` of calibration, one other
-text or all others: the geometric mean over units of its error over that of the same method calibrated on
-the prompt. Those of several other texts are averaged in each unit first. `rise` is in how many
-units the ratio of Frobenius errors is above 1. `holds` is how many texts can be left out, one at a
-time, so that its interval keeps its side of 1. calibration_layers.csv has the same of each layer,
-calibration_texts.csv of each pair of texts, and calibration_ranks.csv compares errors with those of
-methods without a calibration at the same setting, for each kind and for the prompt.
+text or all others: the geometric mean over units of its error over that of the same method
+calibrated on the prompt. Those of several other texts are averaged in each unit first. `rise` is in
+how many units the ratio of Frobenius errors is above 1. `holds` is how many texts can be left out,
+one at a time, so that its interval keeps its side of 1. calibration_layers.csv has the same of each
+layer, calibration_texts.csv of each pair of texts, and calibration_ranks.csv compares errors with
+those of methods without a calibration at the same setting, for each kind and for the prompt.
 """
 
 from argparse import Namespace, _SubParsersAction
