@@ -110,6 +110,8 @@ def _dots(
     _high."""
     found = rows[[value, *(f"{ends or value}_{end}" for end in ("low", "high"))]].to_numpy()
     for place, ((middle, low, high), colour) in enumerate(zip(found, colours)):
+        if numpy.isnan(middle):
+            continue
         axis.hlines(place + shift, low, high, color=colour, linewidth=1.0)
         axis.plot(middle, place + shift, "o", color=colour, markersize=3.6)
 
@@ -662,6 +664,63 @@ def questions(tables: Tables) -> pyplot.Figure:
     return figure
 
 
+# Kinds of a calibration, and variants of a choice by pages: (words, colour).
+CALIBRATED = {"one": ("one other text", COLOURS[1]), "others": ("all other texts", COLOURS[0])}
+PAGED = {
+    (16, "head"): ("pages of 16 tokens", COLOURS[0]),
+    (1, "layer"): ("same tokens in a layer", COLOURS[2]),
+    (16, "layer"): ("both", COLOURS[1]),
+}
+
+
+def calibration(tables: Tables) -> pyplot.Figure:
+    """Error with numbers of other texts over that with the prompt's own: by memory, and by layer at
+    the middle one."""
+    figure, axes = style.panels(1, 2, 3.0)
+    rows = tables.read("smollm2/calibration")
+    axis, of_layers = axes[0]
+    settings = rows[rows["kind"] == "one"][["method", "at"]]
+    for shift, (kind, (_, colour)) in zip((-0.16, 0.16), CALIBRATED.items()):
+        own = settings.merge(rows[rows["kind"] == kind], "left")  # a kind may lack a method
+        _dots(axis, own, "frobenius", [colour] * len(own), shift=shift)
+    words = [f"{at:g} of the memory" if at < 1 else f"{at:g} tokens read" for at in settings["at"]]
+    _names(axis, [f"{method}, {word}" for method, word in zip(settings["method"], words)])
+    _ratio_axis(axis, "Frobenius error / the prompt's own")
+    rows = tables.read("smollm2/calibration_layers")
+    rows = rows[(rows["kind"] == "one") & rows["at"].isin([0.2, 410])]
+    names = sorted(rows["layer"].unique())
+    for (method, own), colour, marker in zip(rows.groupby("method"), COLOURS[2:], "os^v"):
+        places = [names.index(layer) for layer in own["layer"]]
+        of_layers.plot(places, own["frobenius"], "-", color=colour, marker=marker, label=method)
+    of_layers.set_xticks(range(len(names)), list(map(str, names)))
+    of_layers.set_yscale("log")
+    style.plain_log(of_layers.yaxis)
+    of_layers.axhline(1.0, color="black", linewidth=0.8)
+    of_layers.set_xlabel("layer, a fifth of the memory, one other text")
+    handles, labels = of_layers.get_legend_handles_labels()
+    style.legend_above(axis, _handles(dict(CALIBRATED.values())) | dict(zip(labels, handles)))
+    return figure
+
+
+def paging(tables: Tables) -> pyplot.Figure:
+    """Error of whole pages and of shared choices over the free choice, by method and memory."""
+    rows = tables.read("smollm2/paging")
+    rows = rows[~rows["method"].str.contains(",")]
+    budgets = sorted(rows["budget"].unique())
+    figure, axes = style.panels(1, len(budgets), 2.4, sharex=True, sharey=True)
+    for axis, budget in zip(axes[0], budgets):
+        held = rows[(rows["budget"] == budget) & (rows["page_score"] == "mean")]
+        for shift, ((pages, same), (_, colour)) in zip((-0.22, 0.0, 0.22), PAGED.items()):
+            own = held[(held["pages"] == pages) & (held["same_in"] == same)]
+            _dots(axis, own, "frobenius", [colour] * len(own), shift=shift)
+        axis.set_title(f"{held['memory'].iloc[0]:.3g} of the memory")
+        _ratio_axis(axis)
+    _names(axes[0][0], list(own["method"]))
+    figure.supxlabel("Frobenius error / that of the free choice", fontsize="medium")
+    style.legend_above(axes[0][0], _handles(dict(PAGED.values())))
+    return figure
+
+
 PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "field": field,
     "layers": layers,
@@ -680,6 +739,8 @@ PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "bits": bits,
     "key_offset": key_offset,
     "questions": questions,
+    "calibration": calibration,
+    "paging": paging,
     "reading": reading,
     "tightness": tightness,
 }

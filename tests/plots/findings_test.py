@@ -200,6 +200,12 @@ class Findings(unittest.TestCase):
         self.assertLess(pairs["all", "unseen", 0.2, "quest"]["kl_high"], 0)
         self.assertGreater(pairs["all", "seen", 0.2, "quest"]["ratio_low"], 1)
 
+    def test_pages_of_studies(self):
+        for name in ("PAGING", "CALIBRATION"):
+            for title, text in sections((ROOT / f"plots/{name}.md").read_text(encoding="utf-8")).items():
+                with self.subTest(name=name, title=title):
+                    self.assertEqual(loose_numbers(text), [])
+
     def test_methods_that_no_choice_turns(self):
         sides = {}
         for n in (64, 128, 256):

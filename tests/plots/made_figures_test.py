@@ -18,7 +18,7 @@ try:
     import h5py
     import numpy
     import pandas
-    from kvplot import Results, ResultsError, field_modes, looks, paging, papers, style
+    from kvplot import Results, ResultsError, calibration, field_modes, looks, paging, papers, style
     from kvplot.dump import Dump
     from kvplot.figure import facts
     from kvplot.figures import (balancekv_layers, bytes_per_token, clusterability, displacement, ecdf, failure_rate,
@@ -245,6 +245,44 @@ class Made(unittest.TestCase):
         self.results(cells[1:4])
         with self.assertRaisesRegex(ResultsError, "no cell with pages"):
             paging.run(Namespace(results=[self.folder / "results.json"], out=self.folder))
+
+    def test_calibration_pairs_each_kind_with_the_prompt_of_its_text(self):
+        """One other text has 2 and 8 times the prompt's error in texts 0 to 2, whose geometric mean is 4; all others have
+        half of it in texts 0 and 1 and twice in text 2. SnapKV has twice the prompt's error in all."""
+        cells, files = [], []
+        for kind, name in (("one", "a"), ("one", "b"), ("others", "c")):
+            files.append({"path": f"x/{kind}/{name}.cal.h5", "fingerprint": name, "method": "qfilters"})
+        for sequence, others in zip("012", (0.5, 0.5, 2.0)):
+            for file, ratio in ((None, 1.0), ("a", 2.0), ("b", 8.0), ("c", others), ("snapkv", 2.0)):
+                named = {"calibration": file} if file in ("a", "b", "c") else {}
+                label = "snapkv" if file == "snapkv" else "qfilters"
+                out = cell(label, {"budget": {"memory": 0.2}} | named, 0.1 * ratio, 0.2)
+                out["key"]["sequence"] = sequence
+                out["errors"]["relative_spectral_error"] = (0.1 * ratio) ** 2
+                cells.append({**out, "id": out["id"] + sequence, "traffic": traffic(0.2)})
+        path = self.folder / "results.json"
+        path.write_text(json.dumps(document(cells) | {"calibrations": files}))
+        made, layers, texts, ranks = map(pandas.read_csv, calibration.run(Namespace(results=[path], out=self.folder)))
+        self.assertEqual([tuple(row) for row in made[["method", "at", "kind", "groups"]].to_numpy()],
+                         [("qfilters", 0.2, "one", 3), ("qfilters", 0.2, "others", 3)])
+        numpy.testing.assert_allclose(made["frobenius"], [4.0, 0.5 ** (1 / 3)], rtol=1e-9)
+        numpy.testing.assert_allclose(made["spectral"], [16.0, 0.25 ** (1 / 3)], rtol=1e-9)
+        self.assertEqual((list(made["rise"]), list(made["holds"])), ([3, 1], [3, 0]))
+        # Logarithms are -1, -1 and 1 in units of ln 2: standard error 2/3, and Student's t of two degrees 4.302653.
+        self.assertAlmostEqual(numpy.log2(made["frobenius_high"][1]), (-1 + 2 * 4.302653) / 3, places=5)
+        numpy.testing.assert_allclose(layers["frobenius"], made["frobenius"], rtol=1e-9)
+        self.assertEqual(list(texts[texts["sequence"] == 1]["source"]), ["a", "b"])
+        numpy.testing.assert_allclose(texts[texts["source"] == "b"]["frobenius"], 8.0, rtol=1e-9)
+        self.assertEqual(list(ranks["kind"]), ["one", "others", "prompt"])
+        numpy.testing.assert_allclose(ranks["frobenius"], [2.0, 0.5 ** (1 / 3) / 2, 0.5], rtol=1e-9)
+        self.assertEqual(list(ranks["holds"]), [3, 0, 3])
+        files[0]["path"] = "x/a.cal.h5"
+        path.write_text(json.dumps(document(cells) | {"calibrations": files}))
+        with self.assertRaisesRegex(ResultsError, "folders one and others"):
+            calibration.run(Namespace(results=[path], out=self.folder))
+        path.write_text(json.dumps(document(cells[-1:])))
+        with self.assertRaisesRegex(ResultsError, "nothing|no cell"):
+            calibration.run(Namespace(results=[path], out=self.folder))
 
     def test_at_memory_takes_the_nearest_setting_of_each_label(self):
         cells = [cell("h2o", {"budget": b}, 1 / b, b / 100) for b in (10, 30, 60)]

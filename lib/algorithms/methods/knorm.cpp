@@ -9,6 +9,7 @@
 // selecting layers. With static scores the streaming form may cut the prompt at once.
 // Compared on the shipped dump in double precision: kvpress 0.5.5 (KnormPress; by
 // tests/peers) keeps the same tokens, errors per row equal to 9 digits at least.
+#include <cmath>
 #include "algorithms/mechanisms/token_ranking.hpp"
 #include "numerics/canonical.hpp"
 
@@ -20,14 +21,14 @@ struct Parameters : TimedRankingParameters {
   Metric metric = Metric::kKey;
 };
 
-double squared_norm(ConstMatrix rows, Index token) {
-  return canonical_dot(rows.row(token), rows.row(token), rows.cols);
+double norm(ConstMatrix rows, Index token) {
+  return std::sqrt(canonical_dot(rows.row(token), rows.row(token), rows.cols));
 }
 
 std::unique_ptr<Algorithm> create(const Parameters& p, const CellContext& context) {
   const auto score = [by_value = p.metric == Metric::kValue,
                       &stream = context.stream](Index token) {
-    return by_value ? squared_norm(stream.values, token) : -squared_norm(stream.keys, token);
+    return by_value ? norm(stream.values, token) : -norm(stream.keys, token);
   };
   return ranked(p, context, score);
 }
