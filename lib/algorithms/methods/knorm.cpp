@@ -10,6 +10,7 @@
 // Compared on the shipped dump in double precision: kvpress 0.5.5 (KnormPress; by
 // tests/peers) keeps the same tokens, errors per row equal to 9 digits at least.
 #include <cmath>
+
 #include "algorithms/mechanisms/token_ranking.hpp"
 #include "numerics/canonical.hpp"
 
