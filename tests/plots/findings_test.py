@@ -229,6 +229,12 @@ class Findings(unittest.TestCase):
         self.assertEqual([side(pages["knorm", budget], "spectral") for budget in (352, 656)], [0, -1])
         uniform = [side(row) for key, row in rows.items() if key[0] == "uniform"]
         self.assertEqual((len(uniform), max(uniform), uniform.count(-1)), (15, 0, 1))
+        decoded = {tuple(row[name] for name in ("method", "pages", "same_in")): side(row)
+                   for row in table("smollm2/paging_256") if (row["budget"], row["page_score"]) == (352, "mean")}
+        for name, of_pages, of_layer in (("snapkv", 1, 1), ("tova", 1, 0), ("expected_attention", 1, 1), ("knorm", 1, 0),
+                                         ("keydiff", -1, 0)):
+            self.assertEqual((decoded[name, 16, "head"], decoded[name, 1, "layer"]), (of_pages, of_layer), name)
+        self.assertEqual(decoded["uniform", 16, "model"], 0)
 
     def test_methods_that_no_choice_turns(self):
         sides = {}
