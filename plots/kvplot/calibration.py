@@ -19,7 +19,7 @@ import numpy
 import pandas
 
 from kvplot.results import ROUNDING, UNIT, Results, ResultsError
-from kvplot.statistics import geometric_means
+from kvplot.statistics import geometric_means, holds
 
 METRICS = {
     "frobenius": "errors.relative_frobenius_error",
@@ -126,18 +126,7 @@ def table(units: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
 
 def held(units: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
     """table(), and `holds` of the Frobenius error."""
-    sides = {}
-    names = units["sequence"].unique()
-    for text in [None, *(names if len(names) > 2 else [])]:
-        means = geometric_means(units[units["sequence"] != text], "frobenius", by, "ratio")
-        above, below = means["ratio_low"] > 1, means["ratio_high"] < 1
-        sides[text] = (above.astype(int) - below.astype(int)).set_axis(
-            pandas.MultiIndex.from_frame(means[by])
-        )
-    whole = sides.pop(None)
-    same = [((each == whole) & (whole != 0)).astype(int) for each in sides.values()]
-    holds = sum(same, 0 * whole).rename("holds").reset_index()
-    return table(units, by).merge(holds, on=by)
+    return table(units, by).merge(holds(units, "frobenius", by, "holds"), on=by)
 
 
 def texts(cells: pandas.DataFrame) -> pandas.DataFrame:

@@ -3,7 +3,9 @@
 paging.csv has a row per method, budget and variant (pages, page_score, same_in): the geometric mean
 over units of its error over that of the free choice, which has the same other parameters. `later`
 is that of the Frobenius error without layer 0, `rise` in how many units it is above 1, `bytes` the
-variant's memory over the free choice's. paging_layers.csv has the same of each layer.
+variant's memory over the free choice's. `holds` is how many texts can be left out, one at a time,
+so that the interval of the Frobenius error keeps its side of 1, and `later_holds` that of `later`.
+paging_layers.csv has the same of each layer, without these.
 """
 
 import json
@@ -14,7 +16,7 @@ from typing import Any
 import pandas
 
 from kvplot.results import ROUNDING, UNIT, ResultsError, load_results
-from kvplot.statistics import geometric_means
+from kvplot.statistics import geometric_means, holds
 
 METRICS = {
     "frobenius": "errors.relative_frobenius_error",
@@ -44,9 +46,13 @@ def run(arguments: Namespace) -> list[str]:
     units = ratios(cells[cells["status"] == "ok"].reset_index(drop=True))
     arguments.out.mkdir(parents=True, exist_ok=True)
     lines = []
-    for name, by in (("paging", SETTING), ("paging_layers", [*SETTING, "layer"])):
+    tables = {
+        "paging": held(units),
+        "paging_layers": table(units, [*SETTING, "layer"]),
+    }
+    for name, each in tables.items():
         path = arguments.out / f"{name}.csv"
-        table(units, by).to_csv(path, index=False)
+        each.to_csv(path, index=False)
         lines.append(str(path))
     return lines
 
@@ -86,4 +92,14 @@ def table(units: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
         counts = ["groups", "units"] if name == "frobenius" else []
         means = geometric_means(own, name, by, name)
         out = out.merge(means[[*by, name, f"{name}_low", f"{name}_high", *counts]], "left", on=by)
+    return out
+
+
+def held(units: pandas.DataFrame) -> pandas.DataFrame:
+    """table() of the settings, with `holds` and `later_holds`."""
+    out = table(units, SETTING)
+    for name, count in (("frobenius", "holds"), ("later", "later_holds")):
+        own = units[units[name].notna()]
+        if not own.empty:
+            out = out.merge(holds(own, name, SETTING, count), "left", on=SETTING)
     return out

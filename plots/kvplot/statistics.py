@@ -75,6 +75,22 @@ def geometric_means(
     return pandas.DataFrame(rows)
 
 
+def holds(units: pandas.DataFrame, column: str, by: list[str], name: str) -> pandas.DataFrame:
+    """One row per group of `by`; <name> is how many texts can be left out, one at a time, so that
+    the interval of geometric_means() keeps its side of 1: 0 where it contains 1."""
+    sides = {}
+    texts = units["sequence"].unique()
+    for text in [None, *(texts if len(texts) > 2 else [])]:
+        means = geometric_means(units[units["sequence"] != text], column, by, "ratio")
+        above, below = means["ratio_low"] > 1, means["ratio_high"] < 1
+        sides[text] = (above.astype(int) - below.astype(int)).set_axis(
+            pandas.MultiIndex.from_frame(means[by])
+        )
+    whole = sides.pop(None)
+    same = [((each == whole) & (whole != 0)).astype(int) for each in sides.values()]
+    return sum(same, 0 * whole).rename(name).reset_index()
+
+
 # How far beyond the ends of a reference's settings it stands for what is compared with it: budgets
 # are whole tokens, so that one that was asked for at an end may lie just behind it.
 ENDS = 1.02

@@ -206,6 +206,36 @@ class Findings(unittest.TestCase):
                 with self.subTest(name=name, title=title):
                     self.assertEqual(loose_numbers(text), [])
 
+    def test_claims_of_paging(self):
+        """Verdicts and counts of its prose."""
+        rows = {tuple(row[name] for name in ("method", "budget", "pages", "page_score", "same_in")): row
+                for row in table("smollm2/paging")}
+        decided = [row for row in rows.values() if side(row)]
+        self.assertEqual((len(rows), len(decided), sum(row["holds"] == 10 for row in decided)), (93, 74, 70))
+        pages = {key[:2]: row for key, row in rows.items() if key[2:] == (16, "mean", "head")}
+        shared = {key[:2]: row for key, row in rows.items() if key[2:] == (1, "mean", "layer")}
+        by_attention = ("snapkv", "tova", "expected_attention")
+        rises = [round(100 * pages[name, 352]["frobenius"] - 100) for name in by_attention]
+        self.assertEqual((min(rises), max(rises)), (16, 23))
+        for name in by_attention:
+            self.assertEqual([side(pages[name, 352], metric) for metric in ("frobenius", "spectral", "mean")], [1, 1, 1])
+            self.assertEqual(side(shared[name, 352]), int(name == "snapkv"))
+            self.assertEqual([side(shared[name, 352], metric) for metric in ("mean", "later")], [1, 1])
+        self.assertEqual([round(100 * shared[name, 352][metric] - 100) for name, metric in zip(
+            by_attention, ("frobenius", "later", "later"))], [7, 10, 7])
+        for budget, every, later, spectral in ((144, 1, 1, 0), (352, -1, 0, -1), (656, -1, -1, -1)):
+            own = pages["keydiff", budget]
+            self.assertEqual([side(own), side(own, "later"), side(own, "spectral")], [every, later, spectral])
+        self.assertEqual([side(pages["knorm", budget], "spectral") for budget in (352, 656)], [0, -1])
+        uniform = [side(row) for key, row in rows.items() if key[0] == "uniform"]
+        self.assertEqual((len(uniform), max(uniform), uniform.count(-1)), (15, 0, 1))
+        decoded = {tuple(row[name] for name in ("method", "pages", "same_in")): side(row)
+                   for row in table("smollm2/paging_256") if (row["budget"], row["page_score"]) == (352, "mean")}
+        for name, of_pages, of_layer in (("snapkv", 1, 1), ("tova", 1, 0), ("expected_attention", 1, 1), ("knorm", 1, 0),
+                                         ("keydiff", -1, 0)):
+            self.assertEqual((decoded[name, 16, "head"], decoded[name, 1, "layer"]), (of_pages, of_layer), name)
+        self.assertEqual(decoded["uniform", 16, "model"], 0)
+
     def test_methods_that_no_choice_turns(self):
         sides = {}
         for n in (64, 128, 256):
@@ -262,6 +292,11 @@ class Findings(unittest.TestCase):
         new = second | {"attention_matching": second["attention_matching, own references"]}
         self.assertEqual({name for name in old if (old[name] < 1) != (new[name]["mean"] < 1)},
                          {"streaming_llm", "cam", "knorm"})
+
+
+def side(row, name="frobenius"):
+    """Whether the interval of a ratio is above 1 (1), below it (-1), or contains it (0)."""
+    return (row[f"{name}_low"] > 1) - (row[f"{name}_high"] < 1)
 
 
 def spearman(one, other):

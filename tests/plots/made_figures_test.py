@@ -242,6 +242,22 @@ class Made(unittest.TestCase):
         numpy.testing.assert_allclose(table["bytes"], 1.0, rtol=1e-9)
         # ln 2 either side of the mean is the standard error, t with one degree of freedom 12.7062.
         self.assertAlmostEqual(table["frobenius_high"][0] / (4 * 2 ** 12.706204736), 1.0, places=6)
+        self.assertEqual(list(table["holds"]), [0, 0])
+        # Pages have twice the error, and half of it in layer 4 of text 2: both intervals contain 1. Pages in a layer have
+        # half of it in all three texts, whichever is left out.
+        more = []
+        for sequence in "012":
+            for layer in (0, 4):
+                for params, error in (({}, 0.1), ({"pages": 16}, 0.05 if (layer, sequence) == (4, "2") else 0.2),
+                                      ({"pages": 16, "same_in": "layer"}, 0.05)):
+                    out = cell("snapkv", {"budget": 352} | params, error, 0.2)
+                    out["key"] |= {"sequence": sequence, "layer": layer}
+                    out["errors"] |= {"relative_frobenius_error": error, "relative_spectral_error": error}
+                    more.append({**out, "id": f"{out['id']}{sequence}{layer}"})
+        self.results(more)
+        table = pandas.read_csv(paging.run(Namespace(results=[self.folder / "results.json"], out=self.folder))[0])
+        numpy.testing.assert_allclose(table["later"], [2 ** (1 / 3), 0.5], rtol=1e-9)
+        self.assertEqual([list(table[name]) for name in ("holds", "later_holds")], [[0, 3], [0, 3]])
         self.results(cells[1:4])
         with self.assertRaisesRegex(ResultsError, "no cell with pages"):
             paging.run(Namespace(results=[self.folder / "results.json"], out=self.folder))
