@@ -382,8 +382,7 @@ const ContentReading& Dump::Impl::read_whole(std::uint64_t hashed_whole) const {
   content = within_memory(info.path, [&] {
     return unchanged([&] {
       if (first_in_child) return read_content_in_child(file.get(), info, hashed_whole);
-      return read_content(
-          file.get(), info, hashed_whole, [] {}, known.empty() ? nullptr : &known);
+      return read_content(file.get(), info, hashed_whole, [] {}, known.empty() ? nullptr : &known);
     });
   });
   return *content;

@@ -25,7 +25,16 @@ from kvplot.results import Results, ResultsError, did_you_mean
 from kvplot.terminal import one_line, printable, show_warning
 
 # Further commands: modules with add_command(commands).
-COMMANDS = ("calibration", "field_modes", "findings", "paging", "papers", "questions", "report", "table")
+COMMANDS = (
+    "calibration",
+    "field_modes",
+    "findings",
+    "paging",
+    "papers",
+    "questions",
+    "report",
+    "table",
+)
 INPUTS = {
     "results": (Results, "results.json of a run"),
     "inspection": (Inspection, "what `kvbench inspect DUMP --json` printed"),

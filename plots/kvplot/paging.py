@@ -46,10 +46,7 @@ def run(arguments: Namespace) -> list[str]:
     units = ratios(cells[cells["status"] == "ok"].reset_index(drop=True))
     arguments.out.mkdir(parents=True, exist_ok=True)
     lines = []
-    tables = {
-        "paging": held(units),
-        "paging_layers": table(units, [*SETTING, "layer"]),
-    }
+    tables = {"paging": held(units), "paging_layers": table(units, [*SETTING, "layer"])}
     for name, each in tables.items():
         path = arguments.out / f"{name}.csv"
         each.to_csv(path, index=False)

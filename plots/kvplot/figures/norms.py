@@ -1,4 +1,4 @@
-"""ClusterGen C.1: norms of queries, keys, values per layer; the exponents of theorems about them."""
+"""ClusterGen C.1: norms of queries, keys and values per layer, and exponents of theorems."""
 
 import math
 from argparse import Namespace
