@@ -109,7 +109,7 @@ class Texts(unittest.TestCase):
 
     def test_the_gallery_has_mean_errors(self):
         drawings = [(name, options) for name, figure, _, options in papers.DRAWINGS
-                    if papers.defaults(papers.figures.module(figure)).get("metric") == HEADLINE]
+                    if papers.defaults(papers.figures.module(figure)).get("metric") == HEADLINE and name != "density"]
         self.assertEqual({name for name, _ in drawings}, {"pareto", "forest", "methods", "kvpress", "reading",
                                                           "reading_paired", "storage", "bits", "scaling", "field",
                                                           "discrepancy"})

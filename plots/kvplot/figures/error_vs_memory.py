@@ -70,6 +70,7 @@ def draw_against(inputs: Namespace, name: str, cost: str) -> Figure:
         points = summarised(frame, metric, [cost], by)
     else:
         points = mean_over_units(frame, [metric, cost], by)
+        points[[f"{metric}_low", f"{metric}_high"]] = float("nan")  # no interval over one text
     points["setting"] = names(points)
     points["on_axis"] = points[metric] >= ROUNDING
     drawn = points[points["on_axis"]]
@@ -149,7 +150,7 @@ def _draw_panel(
                 **look | {"linestyle": "none", "markeredgewidth": 0},
                 alpha=0.25,
             )
-        texts = f"{metric}_high" in line
+        texts = bool(line[f"{metric}_high"].notna().any())
         ends = interval_bars(line, metric) if texts else bars_of(line, metric, log=True)
         axis.errorbar(line[cost], line[metric], yerr=ends, elinewidth=0.7, capsize=1.5, **look)
     axis.axvline(1.0, color="black", linewidth=0.7, linestyle=":", zorder=0)
