@@ -19,18 +19,14 @@ import numpy
 import pandas
 
 from kvplot.results import ROUNDING, UNIT, Results, ResultsError
-from kvplot.statistics import geometric_means, holds
+from kvplot.study_tables import METRICS, ratio_table, write
 
-METRICS = {
-    "frobenius": "errors.relative_frobenius_error",
-    "spectral": "errors.relative_spectral_error",
-    "mean": "errors.relative_l2.mean",
-}
 COSTS = ["memory.fraction", "traffic.fraction"]
 AT = ["params.budget.memory", "params.budget", "params.k"]
 FILE = "params.calibration"
 PROMPT, KINDS = "prompt", ("one", "others")
 SETTING = ["method", "at"]
+HELD = {"frobenius": "holds"}
 
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
@@ -45,18 +41,12 @@ def run(arguments: Namespace) -> list[str]:
     cells = pandas.concat([read(path) for path in arguments.results], ignore_index=True)
     own = ratios(cells)
     tables = {
-        "calibration": held(own, [*SETTING, "kind"]),
-        "calibration_layers": table(own, [*SETTING, "kind", "layer"]),
+        "calibration": ratio_table(own, [*SETTING, "kind"], COSTS, held=HELD),
+        "calibration_layers": ratio_table(own, [*SETTING, "kind", "layer"], COSTS),
         "calibration_texts": texts(cells),
         "calibration_ranks": ranks(cells),
     }
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    lines = []
-    for name, each in tables.items():
-        path = arguments.out / f"{name}.csv"
-        each.to_csv(path, index=False)
-        lines.append(str(path))
-    return lines
+    return write(tables, arguments.out)
 
 
 def read(path: Path) -> pandas.DataFrame:
@@ -114,21 +104,6 @@ def ratios(cells: pandas.DataFrame, more: tuple[str, ...] = ()) -> pandas.DataFr
     return _over(calibrated, prompt, keys)
 
 
-def table(units: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
-    groups = units.groupby(by)
-    out = groups[COSTS].mean().join(groups["rise"].sum()).reset_index()
-    for name in METRICS:
-        means = geometric_means(units, name, by, name)
-        counts = ["groups", "units"] if name == "frobenius" else []
-        out = out.merge(means[[*by, name, f"{name}_low", f"{name}_high", *counts]], on=by)
-    return out
-
-
-def held(units: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
-    """table(), and `holds` of the Frobenius error."""
-    return table(units, by).merge(holds(units, "frobenius", by, "holds"), on=by)
-
-
 def texts(cells: pandas.DataFrame) -> pandas.DataFrame:
     """Geometric means over the heads of a pair of texts: that of the file, and the scored one."""
     pairs = ratios(cells[cells["kind"].isin(["one", PROMPT])], ("source",))
@@ -147,4 +122,5 @@ def ranks(cells: pandas.DataFrame) -> pandas.DataFrame:
             rows.append(_over(own, base.drop(columns=["method", "kind"]), keys).assign(other=other))
     if not rows:
         raise ResultsError("no method without a calibration has a setting of a calibrated one")
-    return held(pandas.concat(rows), ["method", "other", "at", "kind"])
+    by = ["method", "other", "at", "kind"]
+    return ratio_table(pandas.concat(rows), by, COSTS, held=HELD)

@@ -21,6 +21,7 @@ from kvplot.findings import FAMILIES
 from kvplot.looks import METHODS
 from kvplot.results import UNIT, ResultsError, bytes_over_bytes, load_results
 from kvplot.statistics import geometric_means
+from kvplot.study_tables import write
 
 METRICS = {
     "frobenius": "errors.relative_frobenius_error",
@@ -52,8 +53,6 @@ def run(arguments: Namespace) -> list[str]:
                 f"{arguments.runs}: {mode} and {other} have other units; finish both sweeps"
             )
     units = pandas.concat(own.values())
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    lines = []
     of_methods = methods(units)
     tables = {
         "field": of_methods,
@@ -61,11 +60,7 @@ def run(arguments: Namespace) -> list[str]:
         "layers": layers(units, of_methods),
         "orders": orders(of_methods),
     }
-    for name, table in tables.items():
-        path = arguments.out / f"{name}.csv"
-        table.to_csv(path, index=False)
-        lines.append(str(path))
-    return lines
+    return write(tables, arguments.out)
 
 
 def modes(runs: Path) -> list[str]:

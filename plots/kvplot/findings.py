@@ -1,21 +1,30 @@
 """python -m kvplot findings: The pictures of plots/FINDINGS.md, from the shipped tables alone."""
 
 from argparse import Namespace, _SubParsersAction
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pandas
 from matplotlib import pyplot
-from matplotlib.axes import Axes
 
 from kvplot import style
 from kvplot.figure import Figure
+from kvplot.interval_marks import (
+    COLOURS,
+    LINES,
+    TABLES,
+    Tables,
+    dots,
+    handles_of,
+    line_of_intervals,
+    name_rows,
+    ratio_axis,
+)
 from kvplot.papers import with_palette
-from kvplot.results import ResultsError
+from kvplot.study_pictures import calibration, key_offset, paging, questions
 
-TABLES = Path(__file__).resolve().parents[1] / "tables"
 FROBENIUS = "errors.relative_frobenius_error"
 RATIO = "perplexity.ratio"
 # Methods that share one idea count as one; words are those of the legend.
@@ -29,7 +38,6 @@ FAMILIES = {
     "weighted samples, features": "balancekv_prefill balancekv softmax_balance thinformer wildcat "
     "performer subgen",
 }
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#7F7F7F", "#56B4E9")
 METRICS = {
     "errors.relative_frobenius_error": "Frobenius error",
     "outputs.residual_ratio.mean": "error after W_O / residual stream",
@@ -47,17 +55,6 @@ CODECS = {
     "turboquant V turboquant": "3 bits (TurboQuant)",
     "kivi V kivi": "2 bits (KIVI)",
     "turboquant bits=2 V turboquant bits=2": "2 bits (TurboQuant)",
-}
-# Lines over the memory and over decoded tokens: methods of every family, no two of one colour.
-LINES = {
-    "tova": ("#0072B2", "o", "-"),
-    "h2o": ("#D55E00", "^", "-"),
-    "snapkv": ("#009E73", "s", "-"),
-    "streaming_llm": ("#7F7F7F", "h", "-"),
-    "uniform": ("#000000", "D", "--"),
-    "expected_attention": ("#CC79A7", "v", "-"),
-    "knorm": ("#E69F00", "P", "-"),
-    "kcenter": ("#56B4E9", "X", "-"),
 }
 
 
@@ -86,56 +83,6 @@ def run(arguments: Namespace) -> list[str]:
     return lines
 
 
-class Tables:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def read(self, name: str) -> pandas.DataFrame:
-        path = self.folder / f"{name}.csv"
-        try:
-            return pandas.read_csv(path)
-        except (OSError, ValueError) as error:
-            raise ResultsError(f"{path}: {error}; a checkout has it under plots/tables") from error
-
-
-def _dots(
-    axis: Any,
-    rows: pandas.DataFrame,
-    value: str,
-    colours: Sequence[str],
-    ends: str = "",
-    shift: float = 0.0,
-) -> None:
-    """A dot with its interval per row, the first one on top. Columns: `value`, `ends`_low and
-    _high."""
-    found = rows[[value, *(f"{ends or value}_{end}" for end in ("low", "high"))]].to_numpy()
-    for place, ((middle, low, high), colour) in enumerate(zip(found, colours)):
-        if numpy.isnan(middle):
-            continue
-        axis.hlines(place + shift, low, high, color=colour, linewidth=1.0)
-        axis.plot(middle, place + shift, "o", color=colour, markersize=3.6)
-
-
-def _names(axis: Any, names: Sequence[str]) -> None:
-    axis.set_yticks(range(len(names)), names, fontsize=6.5)
-    axis.tick_params(axis="y", length=0)
-    axis.set_ylim(len(names) - 0.4, -0.6)
-
-
-def _ratio_axis(axis: Any, label: str = "") -> None:
-    axis.set_xscale("log")
-    style.plain_log(axis.xaxis)
-    axis.axvline(1.0, color="black", linewidth=0.8)
-    axis.set_xlabel(label)
-
-
-def _handles(looks: dict[str, str]) -> dict[str, Any]:
-    return {
-        name: pyplot.Line2D([], [], linestyle="none", marker="o", color=colour)
-        for name, colour in looks.items()
-    }
-
-
 def field(tables: Tables) -> pyplot.Figure:
     """Families on top, then their methods; both modes, at a fifth of the memory."""
     colour = dict(zip(FAMILIES, COLOURS))
@@ -160,11 +107,11 @@ def field(tables: Tables) -> pyplot.Figure:
                 axis.plot(row["frobenius"], place, marker, color=look, markersize=size)
         axis.axhline(len(families), color="0.7", linewidth=0.6)
         axis.set_title(f"{mode} settings")
-        _ratio_axis(axis)
+        ratio_axis(axis)
     figure.supxlabel(
         "Frobenius error / that of uniform sampling at equal memory", fontsize="medium"
     )
-    _names(axes[0][0], [*families, "", *names])
+    name_rows(axes[0][0], [*families, "", *names])
     return figure
 
 
@@ -193,7 +140,7 @@ def layers(tables: Tables) -> pyplot.Figure:
     bar.set_ticks(range(-3, 4), labels=["1/8", "1/4", "1/2", "1", "2", "4", "8"])
     bar.set_label("Frobenius error / that of uniform sampling")
     style.legend_above(
-        axis, _handles({name: colour[name] for name in dict.fromkeys(order["family"])})
+        axis, handles_of({name: colour[name] for name in dict.fromkeys(order["family"])})
     )
     return figure
 
@@ -206,11 +153,11 @@ def metrics(tables: Tables) -> pyplot.Figure:
     ):
         for shift, (colour, folder) in zip((-0.14, 0.14), looks.values()):
             rows = tables.read(f"{folder}/{end}").set_index("metric").loc[list(METRICS)]
-            _dots(axis, rows, "rho", [colour] * len(rows), shift=shift)
+            dots(axis, rows, "rho", [colour] * len(rows), shift=shift)
         axis.set_title(title)
     figure.supxlabel("rank correlation with the model's KL divergence", fontsize="medium")
-    _names(axes[0][0], list(METRICS.values()))
-    style.legend_above(axes[0][0], _handles({name: look[0] for name, look in looks.items()}))
+    name_rows(axes[0][0], list(METRICS.values()))
+    style.legend_above(axes[0][0], handles_of({name: look[0] for name, look in looks.items()}))
     return figure
 
 
@@ -225,10 +172,10 @@ def others(tables: Tables) -> pyplot.Figure:
     } | {"memory.fraction": "memory alone"}
     for shift, (colour, folder) in zip((-0.14, 0.14), looks.values()):
         rows = tables.read(f"{folder}/others").set_index("metric").loc[list(shown)]
-        _dots(axes[0][0], rows, "rho", [colour] * len(rows), shift=shift)
-    _names(axes[0][0], list(shown.values()))
+        dots(axes[0][0], rows, "rho", [colour] * len(rows), shift=shift)
+    name_rows(axes[0][0], list(shown.values()))
     axes[0][0].set_xlabel("rank correlation with the model's KL divergence")
-    style.legend_above(axes[0][0], _handles({name: look[0] for name, look in looks.items()}))
+    style.legend_above(axes[0][0], handles_of({name: look[0] for name, look in looks.items()}))
     return figure
 
 
@@ -257,12 +204,12 @@ def always_kept(tables: Tables) -> pyplot.Figure:
         style.plain_log(axis.xaxis)
         axis.set_title(f"{count} decoded tokens")
     figure.supxlabel("relative Frobenius error", fontsize="medium")
-    _names(axes[0][0], list(KEPT))
+    name_rows(axes[0][0], list(KEPT))
     looks = {
         "as released, or none always kept": COLOURS[1],
         "32 sinks and 32 recent tokens": COLOURS[0],
     }
-    style.legend_above(axes[0][0], _handles(looks))
+    style.legend_above(axes[0][0], handles_of(looks))
     return figure
 
 
@@ -270,10 +217,10 @@ def bits(tables: Tables) -> pyplot.Figure:
     rows = tables.read("smollm2/bits").set_index("setting")
     rows = rows.loc[[f"exact | K {codec}" for codec in CODECS]]
     figure, axes = style.panels(1, 1, 1.6)
-    _dots(axes[0][0], rows, "ratio_mean", [COLOURS[0]] * len(rows), ends="ratio")
+    dots(axes[0][0], rows, "ratio_mean", [COLOURS[0]] * len(rows), ends="ratio")
     held = [f"{name}, {at:.2f} of the bytes" for name, at in zip(CODECS.values(), rows.iloc[:, 0])]
-    _names(axes[0][0], held)
-    _ratio_axis(axes[0][0], "error / SnapKV's in 16 bits")
+    name_rows(axes[0][0], held)
+    ratio_axis(axes[0][0], "error / SnapKV's in 16 bits")
     return figure
 
 
@@ -282,12 +229,12 @@ def reading(tables: Tables) -> pyplot.Figure:
     rows = rows[~rows["setting"].str.startswith("window")]
     figure, axes = style.panels(1, 1, 2.6)
     oracle = [COLOURS[2] if name.startswith("oracle") else COLOURS[0] for name in rows["setting"]]
-    _dots(axes[0][0], rows, "ratio_mean", oracle, ends="ratio")
+    dots(axes[0][0], rows, "ratio_mean", oracle, ends="ratio")
     names = rows["setting"].str.replace("oracle_topk", "oracle: true top tokens")
-    _names(
+    name_rows(
         axes[0][0], [f"{name}, reads {at:.2f}" for name, at in zip(names, rows["traffic.fraction"])]
     )
-    _ratio_axis(axes[0][0], "error / TOVA's at equal reads")
+    ratio_axis(axes[0][0], "error / TOVA's at equal reads")
     return figure
 
 
@@ -371,12 +318,12 @@ def balancekv(tables: Tables) -> pyplot.Figure:
     for shift, (colour, folder) in zip((-0.14, 0.14), looks.values()):
         rows = tables.read(f"{folder}/methods").set_index("setting")
         rows = rows.loc[[f"balancekv_prefill: T {each}" for each in halvings]]
-        _dots(axes[0][0], rows, "ratio_mean", [colour] * len(rows), "ratio", shift)
+        dots(axes[0][0], rows, "ratio_mean", [colour] * len(rows), "ratio", shift)
     held = tables.read("smollm2/methods").set_index("setting")["memory.fraction"]
-    _names(axes[0][0], [f"T {each}, {held[f'balancekv_prefill: T {each}']:.2f} of the memory"
+    name_rows(axes[0][0], [f"T {each}, {held[f'balancekv_prefill: T {each}']:.2f} of the memory"
                         for each in halvings])  # fmt: skip
-    _ratio_axis(axes[0][0], "mean error / uniform sampling's")
-    style.legend_above(axes[0][0], _handles({name: look[0] for name, look in looks.items()}))
+    ratio_axis(axes[0][0], "mean error / uniform sampling's")
+    style.legend_above(axes[0][0], handles_of({name: look[0] for name, look in looks.items()}))
     return figure
 
 
@@ -394,9 +341,9 @@ def tightness(tables: Tables) -> pyplot.Figure:
         axis.plot(rows[column] / rows["vectors_exact"], range(len(rows)), "o", color=colour)
     kinds = ["made for it" if not own else f"layer {at}" for own, at in zip(model, rows["layer"])]
     names = [f"{kind}, epsilon {epsilon:g}" for kind, epsilon in zip(kinds, rows["epsilon"])]
-    _names(axis, names)
-    _ratio_axis(axis, "vectors / vectors of the exact cache")
-    style.legend_above(axis, _handles({name: look[1] for name, look in looks.items()}))
+    name_rows(axis, names)
+    ratio_axis(axis, "vectors / vectors of the exact cache")
+    style.legend_above(axis, handles_of({name: look[1] for name, look in looks.items()}))
     return figure
 
 
@@ -406,14 +353,6 @@ def _lines(axis: Any, rows: dict[str, tuple[Any, Any]]) -> None:
         axis.plot(x, y, line, color=colour, marker=marker, label=name)
     axis.set_yscale("log")
     style.plain_log(axis.yaxis)
-
-
-def line_of_intervals(
-    axis: Axes, at: "pandas.Series[Any]", rows: pandas.DataFrame, column: str, **looks: Any
-) -> None:
-    """Means of a column against `at`, with bars from <column>_low to <column>_high."""
-    ends = [rows[column] - rows[f"{column}_low"], rows[f"{column}_high"] - rows[column]]
-    axis.errorbar(at, rows[column], yerr=ends, linewidth=0.8, **looks)
 
 
 def kl_over_memory(tables: Tables) -> pyplot.Figure:
@@ -507,13 +446,13 @@ def pairs(tables: Tables) -> pyplot.Figure:
         for at, colour in looks.items():
             own = rows[(rows["metric"] == metric) & (rows["at"] == at)]
             axis.plot(own["ratio"], own["kl"], "o", color=colour, markersize=3)
-        _ratio_axis(axis)
+        ratio_axis(axis)
         axis.set_yscale("log")
         style.plain_log(axis.yaxis)
         axis.set_title(RANKED[metric][0].replace(", 99th", ",\n99th"), fontsize=7.5)
     style.outer_labels(axes, "ratio of the errors", "ratio of KL divergences")
     style.legend_above(
-        axes[0][0], _handles({f"{at:g} of the memory": c for at, c in looks.items()})
+        axes[0][0], handles_of({f"{at:g} of the memory": c for at, c in looks.items()})
     )
     return figure
 
@@ -535,11 +474,11 @@ def survives(tables: Tables) -> pyplot.Figure:
                 places = [names.index(name) + shift for name in known]
                 marker = RANKED[metric][2]
                 axis.plot(ratios.loc[known, metric], places, marker, color=colour, markersize=3)
-        _ratio_axis(axis)
+        ratio_axis(axis)
         axis.set_title(f"{memory} of the memory")
     figure.supxlabel("error / uniform sampling's with as many bytes", fontsize="medium")
-    _names(axes[0][0], names)
-    handles = _handles({f"{count} decoded": colour for count, colour in counts.items()})
+    name_rows(axes[0][0], names)
+    handles = handles_of({f"{count} decoded": colour for count, colour in counts.items()})
     for metric in metrics:
         words, _, marker = RANKED[metric]
         handles[words] = pyplot.Line2D([], [], linestyle="none", marker=marker, color="0.5")
@@ -578,146 +517,6 @@ def pipeline(tables: Tables) -> pyplot.Figure:
     axis.annotate("", (0.55, 0), (0.55, -0.29), arrowprops=arrow)
     words = "closed loop: the model decodes over the compressed cache; KL divergence, perplexity"
     axis.text(2.25, -0.5, words, ha="center", va="center", fontsize=7)
-    return figure
-
-
-# Codecs of keys by their text in a label, and what takes their offset off.
-KEY_CODECS = {
-    "q4_0": ("q4_0", "#D55E00", "s"),
-    "token": ("token, 4 bits", "#E69F00", "^"),
-    "turboquant bits=4": ("TurboQuant, 4 bits", "#CC79A7", "v"),
-    "q8_0": ("q8_0", "#0072B2", "o"),
-    "kivi bits=4": ("KIVI, 4 bits", "#009E73", "D"),
-    "kivi": ("KIVI, 2 bits", "#56B4E9", "P"),
-}
-REMEDIES = {
-    "": "as they are",
-    " centre=mean": "less the mean",
-    " centre=mean rope=before": "less the mean, before RoPE",
-}
-
-
-def key_offset(tables: Tables) -> pyplot.Figure:
-    """Error by layer of codecs of keys, and the norm of the offset that the keys share."""
-    errors = tables.read("qwen/key_offset").set_index("label")
-    offsets = tables.read("qwen/offsets").groupby("layer")["offset"].max()
-    figure, axes = style.panels(1, len(REMEDIES), 2.5, sharey=True)
-    for axis, (remedy, title) in zip(axes[0], REMEDIES.items()):
-        for codec, (words, colour, marker) in KEY_CODECS.items():
-            row = errors.loc[f"exact | K {_with_residual(codec)}{remedy} V float"]
-            axis.plot(row.index.astype(int), row, marker=marker, color=colour, label=words)
-        axis.plot(
-            offsets.index, offsets / 100, ":", color="black", label="norm of the offset / 100"
-        )
-        axis.set_yscale("log")
-        style.plain_log(axis.yaxis)
-        axis.set_title(title)
-    style.outer_labels(axes, "layer", "relative Frobenius error")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    style.legend_above(axes[0][0], dict(zip(labels, handles)))
-    return figure
-
-
-def _with_residual(codec: str) -> str:
-    return f"{codec} residual=32" if codec.startswith("kivi") else codec
-
-
-# Lines of the figure of questions: a method's colour is the same as above.
-ASKED = {
-    **{name: LINES[name] for name in ("snapkv", "tova", "h2o")},
-    "h2o with decay": ("#E69F00", "<", "-"),
-    **{name: LINES[name] for name in ("expected_attention", "uniform", "streaming_llm")},
-    "quest": ("#56B4E9", "*", "-"),
-}
-
-
-def questions(tables: Tables) -> pyplot.Figure:
-    """Rank of the right token and error over the distance of the sentence, in both protocols;
-    methods of one distance are moved apart."""
-    rows = tables.read("questions/distances").sort_values("distance")
-    figure, axes = style.panels(2, 2, 4.6, sharex=True, sharey="row")
-    titles = {"seen": "question in the prompt", "unseen": "compressed before the question"}
-    for column, (protocol, title) in enumerate(titles.items()):
-        own = rows[rows["protocol"] == protocol]
-        held = own[own["asked"] == 0.2]
-        for place, (name, (colour, marker, dashes)) in enumerate(ASKED.items()):
-            each = held[held["label"] == name]
-            apart = each["distance"] + 12 * (place - len(ASKED) / 2)
-            looks = {"color": colour, "marker": marker, "linestyle": dashes, "label": name}
-            for axis, value in zip(axes[:, column], ("rank", "error")):
-                line_of_intervals(axis, apart, each, value, **looks, elinewidth=0.4)
-        lost = own[own["label"] == "without the sentence"]
-        axes[0][column].plot(
-            lost["distance"], lost["rank"], ":", color="black", label="without the sentence"
-        )
-        axes[0][column].set_title(title)
-    axes[0][0].set_yscale("log")
-    axes[0][0].set_ylim(0.6, 6e4)
-    style.plain_log(axes[0][0].yaxis)
-    style.outer_labels(
-        axes,
-        "tokens from the sentence to the question",
-        ["rank of the right token", "Frobenius error"],
-    )
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    style.legend_above(axes[0][0], dict(zip(labels, handles)))
-    return figure
-
-
-# Kinds of a calibration, and variants of a choice by pages: (words, colour).
-CALIBRATED = {"one": ("one other text", COLOURS[1]), "others": ("all other texts", COLOURS[0])}
-PAGED = {
-    (16, "head"): ("pages of 16 tokens", COLOURS[0]),
-    (1, "layer"): ("same tokens in a layer", COLOURS[2]),
-    (16, "layer"): ("both", COLOURS[1]),
-}
-
-
-def calibration(tables: Tables) -> pyplot.Figure:
-    """Error with numbers of other texts over that with the prompt's own: by memory, and by layer at
-    the middle one."""
-    figure, axes = style.panels(1, 2, 3.0)
-    rows = tables.read("smollm2/calibration")
-    axis, of_layers = axes[0]
-    settings = rows[rows["kind"] == "one"][["method", "at"]]
-    for shift, (kind, (_, colour)) in zip((-0.16, 0.16), CALIBRATED.items()):
-        own = settings.merge(rows[rows["kind"] == kind], "left")  # a kind may lack a method
-        _dots(axis, own, "frobenius", [colour] * len(own), shift=shift)
-    words = [f"{at:g} of the memory" if at < 1 else f"{at:g} tokens read" for at in settings["at"]]
-    _names(axis, [f"{method}, {word}" for method, word in zip(settings["method"], words)])
-    _ratio_axis(axis, "Frobenius error / the prompt's own")
-    rows = tables.read("smollm2/calibration_layers")
-    rows = rows[(rows["kind"] == "one") & rows["at"].isin([0.2, 410])]
-    names = sorted(rows["layer"].unique())
-    for (method, own), colour, marker in zip(rows.groupby("method"), COLOURS[2:], "os^v"):
-        places = [names.index(layer) for layer in own["layer"]]
-        of_layers.plot(places, own["frobenius"], "-", color=colour, marker=marker, label=method)
-    of_layers.set_xticks(range(len(names)), list(map(str, names)))
-    of_layers.set_yscale("log")
-    style.plain_log(of_layers.yaxis)
-    of_layers.axhline(1.0, color="black", linewidth=0.8)
-    of_layers.set_xlabel("layer, a fifth of the memory, one other text")
-    handles, labels = of_layers.get_legend_handles_labels()
-    style.legend_above(axis, _handles(dict(CALIBRATED.values())) | dict(zip(labels, handles)))
-    return figure
-
-
-def paging(tables: Tables) -> pyplot.Figure:
-    """Error of whole pages and of shared choices over the free choice, by method and memory."""
-    rows = tables.read("smollm2/paging")
-    rows = rows[~rows["method"].str.contains(",")]
-    budgets = sorted(rows["budget"].unique())
-    figure, axes = style.panels(1, len(budgets), 2.4, sharex=True, sharey=True)
-    for axis, budget in zip(axes[0], budgets):
-        held = rows[(rows["budget"] == budget) & (rows["page_score"] == "mean")]
-        for shift, ((pages, same), (_, colour)) in zip((-0.22, 0.0, 0.22), PAGED.items()):
-            own = held[(held["pages"] == pages) & (held["same_in"] == same)]
-            _dots(axis, own, "frobenius", [colour] * len(own), shift=shift)
-        axis.set_title(f"{held['memory'].iloc[0]:.3g} of the memory")
-        _ratio_axis(axis)
-    _names(axes[0][0], list(own["method"]))
-    figure.supxlabel("Frobenius error / that of the free choice", fontsize="medium")
-    style.legend_above(axes[0][0], _handles(dict(PAGED.values())))
     return figure
 
 

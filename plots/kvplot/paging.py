@@ -16,16 +16,12 @@ from typing import Any
 import pandas
 
 from kvplot.results import ROUNDING, UNIT, ResultsError, load_results
-from kvplot.statistics import geometric_means, holds
+from kvplot.study_tables import METRICS, ratio_table, write
 
-METRICS = {
-    "frobenius": "errors.relative_frobenius_error",
-    "spectral": "errors.relative_spectral_error",
-    "mean": "errors.relative_l2.mean",
-}
 MEMORY = "memory.fraction"
 FREE = {"pages": 1, "page_score": "mean", "same_in": "head"}
 SETTING = ["method", "budget", *FREE]
+SIZES = ["memory", "bytes"]
 
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
@@ -44,14 +40,13 @@ def run(arguments: Namespace) -> list[str]:
     columns = [*METRICS.values(), MEMORY]
     cells = pandas.concat([load_results(path, columns) for path in arguments.results])
     units = ratios(cells[cells["status"] == "ok"].reset_index(drop=True))
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    lines = []
-    tables = {"paging": held(units), "paging_layers": table(units, [*SETTING, "layer"])}
-    for name, each in tables.items():
-        path = arguments.out / f"{name}.csv"
-        each.to_csv(path, index=False)
-        lines.append(str(path))
-    return lines
+    ratio_columns = [*METRICS, "later"]
+    held = {"frobenius": "holds", "later": "later_holds"}
+    tables = {
+        "paging": ratio_table(units, SETTING, SIZES, ratio_columns, held),
+        "paging_layers": ratio_table(units, [*SETTING, "layer"], SIZES, ratio_columns),
+    }
+    return write(tables, arguments.out)
 
 
 def ratios(cells: pandas.DataFrame) -> pandas.DataFrame:
@@ -77,26 +72,3 @@ def ratios(cells: pandas.DataFrame) -> pandas.DataFrame:
     both["later"] = both["frobenius"].where(both["layer"] > 0)
     both["rise"] = both["frobenius"] > 1
     return both.rename(columns={f"{MEMORY}_x": "memory"})
-
-
-def table(units: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
-    groups = units.groupby(by)
-    out = groups[["memory", "bytes"]].mean().join(groups["rise"].sum()).reset_index()
-    for name in (*METRICS, "later"):
-        own = units[units[name].notna()]
-        if own.empty:
-            continue
-        counts = ["groups", "units"] if name == "frobenius" else []
-        means = geometric_means(own, name, by, name)
-        out = out.merge(means[[*by, name, f"{name}_low", f"{name}_high", *counts]], "left", on=by)
-    return out
-
-
-def held(units: pandas.DataFrame) -> pandas.DataFrame:
-    """table() of the settings, with `holds` and `later_holds`."""
-    out = table(units, SETTING)
-    for name, count in (("frobenius", "holds"), ("later", "later_holds")):
-        own = units[units[name].notna()]
-        if not own.empty:
-            out = out.merge(holds(own, name, SETTING, count), "left", on=SETTING)
-    return out

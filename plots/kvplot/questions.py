@@ -17,6 +17,7 @@ import pandas
 
 from kvplot.results import ResultsError
 from kvplot.statistics import mean_interval
+from kvplot.study_tables import write
 
 # Pairs of which FINDINGS.md says what texts without questions give.
 PAIRS = (
@@ -60,13 +61,7 @@ def run(arguments: Namespace) -> list[str]:
         "protocols": protocols(answers),
         "ranks": ranks(answers),
     }
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    lines = []
-    for name, table in tables.items():
-        path = arguments.out / f"{name}.csv"
-        table.to_csv(path, index=False)
-        lines.append(str(path))
-    return lines
+    return write(tables, arguments.out)
 
 
 def read(folder: Path) -> tuple[pandas.DataFrame, pandas.DataFrame]:

@@ -211,12 +211,14 @@ class Findings(unittest.TestCase):
         rows = {tuple(row[name] for name in ("method", "budget", "pages", "page_score", "same_in")): row
                 for row in table("smollm2/paging")}
         decided = [row for row in rows.values() if side(row)]
-        self.assertEqual((len(rows), len(decided), sum(row["holds"] == 10 for row in decided)), (93, 74, 70))
+        page = " ".join((ROOT / "plots/PAGING.md").read_text(encoding="utf-8").split())
+        whole = sum(row["holds"] == 10 for row in decided)
+        self.assertIn(f"{len(decided)} of {len(rows)} Frobenius ratios are decided, and {whole} of these", page)
         pages = {key[:2]: row for key, row in rows.items() if key[2:] == (16, "mean", "head")}
         shared = {key[:2]: row for key, row in rows.items() if key[2:] == (1, "mean", "layer")}
         by_attention = ("snapkv", "tova", "expected_attention")
         rises = [round(100 * pages[name, 352]["frobenius"] - 100) for name in by_attention]
-        self.assertEqual((min(rises), max(rises)), (16, 23))
+        self.assertIn(f"errors of attention rankings by {min(rises)} to {max(rises)} %", page)
         for name in by_attention:
             self.assertEqual([side(pages[name, 352], metric) for metric in ("frobenius", "spectral", "mean")], [1, 1, 1])
             self.assertEqual(side(shared[name, 352]), int(name == "snapkv"))

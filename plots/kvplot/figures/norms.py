@@ -87,7 +87,7 @@ def draw(inputs: Namespace) -> Figure:
         "line 1 % to 99 %, dash maximum. "
         f"delta is the {QUANTILE:g} quantile of key distances; the theorems' sample sizes "
         "grow like exp(2 delta r) and exp(2 beta r^2), beta the model's scale; SubGen's "
-        "Corollary 1 asks for a delta r that grows more slowly than log n. Coresets for any keys "
-        "of one norm and any query up to a norm need exp(rho) tokens (arXiv 2605.05602). "
+        "Corollary 1 asks for a delta r that grows more slowly than log n. Coresets for any "
+        "keys and queries of such norms need an order of exp(rho) tokens (arXiv 2605.05602). "
         f"{inputs.inspection.facts()}",
     )

@@ -1,0 +1,154 @@
+"""The pictures of the pages next to plots/FINDINGS.md, each of one study, from its tables."""
+
+from matplotlib import pyplot
+
+from kvplot import style
+from kvplot.interval_marks import (
+    COLOURS,
+    LINES,
+    Tables,
+    dots,
+    handles_of,
+    line_of_intervals,
+    name_rows,
+    ratio_axis,
+)
+
+# Codecs of keys by their text in a label, and what takes their offset off.
+KEY_CODECS = {
+    "q4_0": ("q4_0", "#D55E00", "s"),
+    "token": ("token, 4 bits", "#E69F00", "^"),
+    "turboquant bits=4": ("TurboQuant, 4 bits", "#CC79A7", "v"),
+    "q8_0": ("q8_0", "#0072B2", "o"),
+    "kivi bits=4": ("KIVI, 4 bits", "#009E73", "D"),
+    "kivi": ("KIVI, 2 bits", "#56B4E9", "P"),
+}
+REMEDIES = {
+    "": "as they are",
+    " centre=mean": "less the mean",
+    " centre=mean rope=before": "less the mean, before RoPE",
+}
+
+
+def key_offset(tables: Tables) -> pyplot.Figure:
+    """Error by layer of codecs of keys, and the norm of the offset that the keys share."""
+    errors = tables.read("qwen/key_offset").set_index("label")
+    offsets = tables.read("qwen/offsets").groupby("layer")["offset"].max()
+    figure, axes = style.panels(1, len(REMEDIES), 2.5, sharey=True)
+    for axis, (remedy, title) in zip(axes[0], REMEDIES.items()):
+        for codec, (words, colour, marker) in KEY_CODECS.items():
+            row = errors.loc[f"exact | K {_with_residual(codec)}{remedy} V float"]
+            axis.plot(row.index.astype(int), row, marker=marker, color=colour, label=words)
+        axis.plot(
+            offsets.index, offsets / 100, ":", color="black", label="norm of the offset / 100"
+        )
+        axis.set_yscale("log")
+        style.plain_log(axis.yaxis)
+        axis.set_title(title)
+    style.outer_labels(axes, "layer", "relative Frobenius error")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    style.legend_above(axes[0][0], dict(zip(labels, handles)))
+    return figure
+
+
+def _with_residual(codec: str) -> str:
+    return f"{codec} residual=32" if codec.startswith("kivi") else codec
+
+
+# Lines of the figure of questions: a method's colour is the same as above.
+ASKED = {
+    **{name: LINES[name] for name in ("snapkv", "tova", "h2o")},
+    "h2o with decay": ("#E69F00", "<", "-"),
+    **{name: LINES[name] for name in ("expected_attention", "uniform", "streaming_llm")},
+    "quest": ("#56B4E9", "*", "-"),
+}
+
+
+def questions(tables: Tables) -> pyplot.Figure:
+    """Rank of the right token and error over the distance of the sentence, in both protocols;
+    methods of one distance are moved apart."""
+    rows = tables.read("questions/distances").sort_values("distance")
+    figure, axes = style.panels(2, 2, 4.6, sharex=True, sharey="row")
+    titles = {"seen": "question in the prompt", "unseen": "compressed before the question"}
+    for column, (protocol, title) in enumerate(titles.items()):
+        own = rows[rows["protocol"] == protocol]
+        held = own[own["asked"] == 0.2]
+        for place, (name, (colour, marker, dashes)) in enumerate(ASKED.items()):
+            each = held[held["label"] == name]
+            apart = each["distance"] + 12 * (place - len(ASKED) / 2)
+            looks = {"color": colour, "marker": marker, "linestyle": dashes, "label": name}
+            for axis, value in zip(axes[:, column], ("rank", "error")):
+                line_of_intervals(axis, apart, each, value, **looks, elinewidth=0.4)
+        lost = own[own["label"] == "without the sentence"]
+        axes[0][column].plot(
+            lost["distance"], lost["rank"], ":", color="black", label="without the sentence"
+        )
+        axes[0][column].set_title(title)
+    axes[0][0].set_yscale("log")
+    axes[0][0].set_ylim(0.6, 6e4)
+    style.plain_log(axes[0][0].yaxis)
+    style.outer_labels(
+        axes,
+        "tokens from the sentence to the question",
+        ["rank of the right token", "Frobenius error"],
+    )
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    style.legend_above(axes[0][0], dict(zip(labels, handles)))
+    return figure
+
+
+# Kinds of a calibration, and variants of a choice by pages: (words, colour).
+CALIBRATED = {"one": ("one other text", COLOURS[1]), "others": ("all other texts", COLOURS[0])}
+PAGED = {
+    (16, "head"): ("pages of 16 tokens", COLOURS[0]),
+    (1, "layer"): ("same tokens in a layer", COLOURS[2]),
+    (16, "layer"): ("both", COLOURS[1]),
+}
+
+
+def calibration(tables: Tables) -> pyplot.Figure:
+    """Error with numbers of other texts over that with the prompt's own: by memory, and by layer at
+    the middle one."""
+    figure, axes = style.panels(1, 2, 3.0)
+    rows = tables.read("smollm2/calibration")
+    axis, of_layers = axes[0]
+    settings = rows[rows["kind"] == "one"][["method", "at"]]
+    for shift, (kind, (_, colour)) in zip((-0.16, 0.16), CALIBRATED.items()):
+        own = settings.merge(rows[rows["kind"] == kind], "left")  # a kind may lack a method
+        dots(axis, own, "frobenius", [colour] * len(own), shift=shift)
+    words = [f"{at:g} of the memory" if at < 1 else f"{at:g} tokens read" for at in settings["at"]]
+    name_rows(axis, [f"{method}, {word}" for method, word in zip(settings["method"], words)])
+    ratio_axis(axis, "Frobenius error / the prompt's own")
+    rows = tables.read("smollm2/calibration_layers")
+    rows = rows[(rows["kind"] == "one") & rows["at"].isin([0.2, 410])]
+    names = sorted(rows["layer"].unique())
+    for (method, own), colour, marker in zip(rows.groupby("method"), COLOURS[2:], "os^v"):
+        places = [names.index(layer) for layer in own["layer"]]
+        of_layers.plot(places, own["frobenius"], "-", color=colour, marker=marker, label=method)
+    of_layers.set_xticks(range(len(names)), list(map(str, names)))
+    of_layers.set_yscale("log")
+    style.plain_log(of_layers.yaxis)
+    of_layers.axhline(1.0, color="black", linewidth=0.8)
+    of_layers.set_xlabel("layer, a fifth of the memory, one other text")
+    handles, labels = of_layers.get_legend_handles_labels()
+    style.legend_above(axis, handles_of(dict(CALIBRATED.values())) | dict(zip(labels, handles)))
+    return figure
+
+
+def paging(tables: Tables) -> pyplot.Figure:
+    """Error of whole pages and of shared choices over the free choice, by method and memory."""
+    rows = tables.read("smollm2/paging")
+    rows = rows[~rows["method"].str.contains(",")]
+    budgets = sorted(rows["budget"].unique())
+    figure, axes = style.panels(1, len(budgets), 2.4, sharex=True, sharey=True)
+    for axis, budget in zip(axes[0], budgets):
+        held = rows[(rows["budget"] == budget) & (rows["page_score"] == "mean")]
+        for shift, ((pages, same), (_, colour)) in zip((-0.22, 0.0, 0.22), PAGED.items()):
+            own = held[(held["pages"] == pages) & (held["same_in"] == same)]
+            dots(axis, own, "frobenius", [colour] * len(own), shift=shift)
+        axis.set_title(f"{held['memory'].iloc[0]:.3g} of the memory")
+        ratio_axis(axis)
+    name_rows(axes[0][0], list(own["method"]))
+    figure.supxlabel("Frobenius error / that of the free choice", fontsize="medium")
+    style.legend_above(axes[0][0], handles_of(dict(PAGED.values())))
+    return figure
