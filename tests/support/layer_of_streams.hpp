@@ -7,6 +7,7 @@
 
 #include "support/given.hpp"
 #include "support/owned_stream.hpp"
+#include "system/error.hpp"
 
 namespace kvbench::test {
 
@@ -48,6 +49,16 @@ struct LayerOfStreams {
     const Stepper stepper(*streams[place], prompt, algorithm, params_for(algorithm, given), 0, 0,
                           streams);
     return stepper.algorithm().derived();
+  }
+
+  // Why the cell of the first stream fails, "" where it does not.
+  std::string failure(const std::string& id, Index prompt, const Given& given) const {
+    try {
+      derived(id, prompt, given, 0);
+      return "";
+    } catch (const CellError& error) {
+      return error.what();
+    }
   }
 };
 

@@ -33,12 +33,10 @@ namespace {
 
 constexpr double kLeast = 1e-16;  // as released
 
-struct Parameters {
-  TokenCount budget;
-  Index window = 32;
-  Index kernel = 7;
-  Pool pool = Pool::kMax;
+struct Parameters : ObservationParameters {
   double floor = 0.2;
+
+  Parameters() { window = 32; }
 };
 
 struct LayerRanks {
@@ -186,19 +184,10 @@ AlgorithmDescription describe() {
                {"selected", "tokens of the prompt before the window that are kept"},
                {"layer_budget", "b_l: mean budget of the layer's KV heads, without the window"},
                {"layer_entropy", "e_l: entropy of the layer's scores over that of equal ones"}};
-  d.parameters = {
-      budget_field(&P::budget).required(),
-      field("window", &P::window,
-            "last prompt rows whose attention ranks the other tokens; they are kept")
-          .at_least(1)
-          .at_most(1e9),
-      field("kernel", &P::kernel, "width of the pooling along tokens, odd")
-          .at_least(1)
-          .at_most(1e6),
-      field("pool", &P::pool, {{"max", Pool::kMax}, {"avg", Pool::kAverage}},
-            "pooling along tokens"),
-      field("floor", &P::floor, "least budget of a KV head, as a fraction of the mean budget")
-          .at_most(1)};
+  d.parameters.add(observation_fields());
+  d.parameters.add(
+      {field("floor", &P::floor, "least budget of a KV head, as a fraction of the mean budget")
+           .at_most(1)});
   d.validate = [](const P& p) { return even_kernel(p.kernel); };
   d.skip_reason = reason_to_skip_lava;
   d.replay_scope = [](const P&) { return ReplayScope::kModel; };
