@@ -36,7 +36,8 @@ and those of the results' provenance have one version, compiler and instruction 
 so that --dump may name copies elsewhere; cells of dumps that are not named are not drawn. With k of N
 cells wrong, n drawn cells all miss them with probability of about (1 - k/N)^n. The summary is made again
 from all cells and records of whole layers of the file, and every number of it compared likewise. The
-records of whole layers are not computed again. Nothing is written.
+records of whole layers, and cells of methods written in Python, are not computed again; they are counted.
+Nothing is written.
 
 Examples:
   kvbench verify results/quick/results.json
@@ -88,9 +89,8 @@ Command add_verify(CLI::App& app) {
   command->add_option("RESULTS", options->request.results, "A results.json")->required();
   command
       ->add_option("--dump", options->request.dumps,
-                   "Path of a dump of the results; repeatable; default: the recorded path")
-      ->type_name("DUMP")
-      ->allow_extra_args(false);
+                   "Dumps of the results; default: the recorded paths")
+      ->type_name("DUMP");
   command
       ->add_option("--sample", options->request.sample, "Cells to draw; all if there are no more")
       ->type_name("N")
