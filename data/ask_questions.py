@@ -180,9 +180,14 @@ class Asked:
                 logits = self.logits(prompt, Replayed(text, setting, files, chosen))
             except Unsuitable:  # weights that are not those of a softmax
                 record["decisions"] = "live"
-                logits = self.logits(prompt, Live(text, setting, files, chosen))
+                try:
+                    logits = self.logits(prompt, Live(text, setting, files, chosen))
+                except Unsuitable as reason:
+                    record["status"], record["reason"] = "skipped", str(reason)
+                    continue
             record |= {"status": "ok", **self.told(logits, full)}
             record |= loop_settings.means([_measured(cell) for cell in setting.cells.values()])
+            record["memory"] = loop_settings.memory_fraction(list(setting.cells.values()))
         return records
 
 
