@@ -166,7 +166,8 @@ class Asked:
             sets.append(f"/select/layers=[{self.args.layers}]")
         results = kb.run(self.args.config, out=out, sets=sets, quiet=True,
                          threads=torch.get_num_threads())  # fmt: skip
-        text, files, full = self.text(prompt), CacheFiles(out / "caches"), self.full(prompt)
+        files = CacheFiles(out / "caches", results.document)
+        text, full = self.text(prompt), self.full(prompt)
         records = []
         for setting in loop_settings.settings_of(results.cells):
             record = {"protocol": protocol, "label": setting.label, "params": setting.params}

@@ -115,7 +115,7 @@ class Asked(Folder):
             self.assertEqual((live["decisions"], "decisions" in window), ("live", False))
 
     def test_a_setting_that_is_answered_in_no_way_is_skipped_with_its_reason(self):
-        sweep = self.sweep([{"algorithm": "tova", "params": {"budget": 24}, "storage": "q8_0"},
+        sweep = self.sweep([{"algorithm": "tova", "params": {"budget": 24}, "storage": "bf16"},
                             {"algorithm": "window", "params": {"budget": 24}}])
         asked, _ = self.asked([7, 8], sweep)
         tova, window = asked.records("unseen")
