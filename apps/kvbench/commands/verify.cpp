@@ -1,5 +1,6 @@
 #include "verify/verify.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <random>
@@ -15,6 +16,7 @@
 #include "output/log.hpp"
 #include "output/progress.hpp"
 #include "output/verification_table.hpp"
+#include "system/error.hpp"
 #include "system/parallel.hpp"
 
 namespace kvbench {
@@ -60,6 +62,19 @@ class StoppableProgress : public Progress {
   std::optional<StopSignals> signals_;
 };
 
+// CLI11 takes RESULTS behind --dump for a further dump.
+void tell_results_from_dumps(VerifyRequest& request) {
+  const auto is_results = [](const std::string& path) { return path.ends_with(".json"); };
+  const auto taken = std::ranges::find_if(request.dumps, is_results);
+  if (request.results.empty() && taken != request.dumps.end()) {
+    request.results = *taken;
+    request.dumps.erase(taken);
+  }
+  if (request.results.empty()) {
+    throw InputError("kvbench verify: RESULTS: is required; see `kvbench verify --help`");
+  }
+}
+
 int run(const VerifyOptions& options) {
   const VerifyRequest& request = options.request;
   if (options.threads > 0) set_thread_count(options.threads);
@@ -86,7 +101,7 @@ Command add_verify(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "verify",
       "Compute a random sample of the cells of results again, and the summary of all, and compare");
-  command->add_option("RESULTS", options->request.results, "A results.json")->required();
+  command->add_option("RESULTS", options->request.results, "A results.json");
   command
       ->add_option("--dump", options->request.dumps,
                    "Dumps of the results; default: the recorded paths")
@@ -105,6 +120,7 @@ Command add_verify(CLI::App& app) {
   command->add_flag("--json", options->json, "The whole report as JSON");
   command->footer(kVerifyFooter);
   return {command, [options, seed] {
+            tell_results_from_dumps(options->request);
             if (seed->count() == 0) options->request.seed = std::random_device()();
             return run(*options);
           }};
