@@ -166,7 +166,8 @@ class Asked:
             sets.append(f"/select/layers=[{self.args.layers}]")
         results = kb.run(self.args.config, out=out, sets=sets, quiet=True,
                          threads=torch.get_num_threads())  # fmt: skip
-        text, files, full = self.text(prompt), CacheFiles(out / "caches"), self.full(prompt)
+        files = CacheFiles(out / "caches", results.document)
+        text, full = self.text(prompt), self.full(prompt)
         records = []
         for setting in loop_settings.settings_of(results.cells):
             record = {"protocol": protocol, "label": setting.label, "params": setting.params}
@@ -180,9 +181,14 @@ class Asked:
                 logits = self.logits(prompt, Replayed(text, setting, files, chosen))
             except Unsuitable:  # weights that are not those of a softmax
                 record["decisions"] = "live"
-                logits = self.logits(prompt, Live(text, setting, files, chosen))
+                try:
+                    logits = self.logits(prompt, Live(text, setting, files, chosen))
+                except Unsuitable as reason:
+                    record["status"], record["reason"] = "skipped", str(reason)
+                    continue
             record |= {"status": "ok", **self.told(logits, full)}
             record |= loop_settings.means([_measured(cell) for cell in setting.cells.values()])
+            record["memory"] = loop_settings.memory_fraction(list(setting.cells.values()))
         return records
 
 

@@ -1,7 +1,8 @@
 #include "program.hpp"
 
 #include <fcntl.h>
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #include <sys/resource.h>
@@ -13,6 +14,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <string>
 #include <system_error>
@@ -20,13 +22,16 @@
 
 #include "algorithms/registry.hpp"
 #include "cli/arguments.hpp"
+#include "cli/options_table.hpp"
 #include "commands.hpp"
 #include "exit_codes.hpp"
 #include "output/log.hpp"
 #include "output/run_log.hpp"
 #include "results/provenance.hpp"
+#include "storage/codec_registry.hpp"
 #include "system/error.hpp"
 #include "system/shortened.hpp"
+#include "system/spelling.hpp"
 
 namespace kvbench {
 namespace {
@@ -35,7 +40,7 @@ constexpr const char* kProgramFooter =
     R"(Exit codes: 0 done, 1 a bug, 2 bad command line, sweep, dump or output place,
 3 finished with failed cells, 4 a check found a violation, 5 interrupted, or shards missing: run
 again to go on.
-Data go to stdout, messages to stderr. `kvbench help COMMAND` explains a command, `kvbench help h2o` a method.
+Data go to stdout, messages to stderr. `kvbench help COMMAND` explains a command, `kvbench help h2o` a method or codec.
 
 Examples:
   kvbench inspect data/smollm2-constitution.h5
@@ -54,15 +59,39 @@ void keep_standard_descriptors() {
   }
 }
 
-// `kvbench help run` as `kvbench run --help`, `kvbench help h2o` as `kvbench list algorithms h2o`.
-void read_help(std::vector<std::string>& words) {
-  if (words.size() > 2 && find_algorithm(words[2]) != nullptr) {
-    words[1] = "algorithms";
+// Refuses to explain `word`, which names neither of the `commands`, nor a method or a codec.
+void require_known(const std::string& word, std::vector<std::string> commands) {
+  if (word.starts_with('-') || std::ranges::count(commands, word) != 0) return;
+  std::vector<std::string> known = std::move(commands);
+  for (const AlgorithmDescription& each : all_algorithms()) known.push_back(each.id);
+  for (const CodecDescription& each : all_codecs()) known.push_back(each.id);
+  std::vector<std::string> longer;
+  std::ranges::copy_if(known, std::back_inserter(longer), [&](const std::string& each) {
+    return word.size() > 1 && each.starts_with(word);
+  });
+  const std::string near = longer.empty()
+                               ? did_you_mean(word, known)
+                               : fmt::format("; did you mean {}?", fmt::join(longer, ", "));
+  throw InputError(fmt::format(
+      "kvbench help: {}: no command, method or codec has this name{}", word,
+      near.empty() ? "; see kvbench --help, kvbench list algorithms, kvbench list storage" : near));
+}
+
+// `kvbench help run` as `kvbench run --help`, `kvbench help h2o` as `kvbench list algorithms h2o`,
+// `kvbench help kivi` as `kvbench list storage kivi`.
+void read_help(std::vector<std::string>& words, const CLI::App& app) {
+  const std::string word = words.size() > 2 ? words[2] : "";
+  const bool is_algorithm = find_algorithm(word) != nullptr;
+  if (is_algorithm || find_codec(word) != nullptr) {
+    words[1] = is_algorithm ? "algorithms" : "storage";
     words.insert(words.begin() + 1, "list");
-  } else {
-    words.erase(words.begin() + 1);
-    words.emplace_back("--help");
+    return;
   }
+  std::vector<std::string> commands;
+  for (const CLI::App* each : commands_of(app)) commands.push_back(each->get_name());
+  if (!word.empty()) require_known(word, std::move(commands));
+  words.erase(words.begin() + 1);
+  words.emplace_back("--help");
 }
 
 int parse_and_run(int argc, char** argv) {
@@ -71,11 +100,11 @@ int parse_and_run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(kProgramFooter);
   std::vector<std::string> words(argv, argv + argc);
-  if (words.size() > 1 && words[1] == "help") read_help(words);
   std::vector<Command> commands = {add_run(app, words), add_plan(app), add_merge(app)};
 #define KVBENCH_ADD(name) commands.push_back(add_##name(app));
   KVBENCH_COMMANDS(KVBENCH_ADD)
 #undef KVBENCH_ADD
+  if (words.size() > 1 && words[1] == "help") read_help(words, app);
   check_arguments(app, words);
   try {
     std::vector<std::string> reversed(words.rbegin(), words.rend() - 1);  // as CLI11 takes them

@@ -119,6 +119,11 @@ class AttachedModel:
             self._attached = stack.pop_all()
         return self
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether a pass was begun, and ended in an error."""
+        return self._pass is not None
+
     def __exit__(self, *_: object) -> None:
         with self._attached:
             if self._pass:

@@ -126,6 +126,9 @@ def attend(
     if layer is None:
         raise Fault(f"{type(module).__name__} has no layer_idx attribute")
     refuse_unknown(f"layer {layer} ({type(module).__name__})", more, key.shape[2])
+    if attention_mask is not None and attention_mask.dtype == torch.bool:  # true: seen, as in SDPA
+        hidden = torch.zeros_like(attention_mask, dtype=query.dtype)
+        attention_mask = hidden.masked_fill(~attention_mask, torch.finfo(query.dtype).min)
     call = Call(module, layer, query, key, value, attention_mask, scaling, more)
     return _listener(call).to(query.dtype), None
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from format.dump_file import Fault
 
+HIDDEN = -1e8  # added to a logit, leaves nothing of it
+
 
 @dataclass(frozen=True)
 class Mask:
@@ -37,7 +39,7 @@ def mask_of(mask: torch.Tensor | None, rows: int, tokens: int, chunk: int = 0) -
 
 def _head_mask(mask: torch.Tensor, past: int, chunk: int) -> Mask:
     seen = mask == 0
-    if not (seen | (mask <= torch.finfo(mask.dtype).min / 2)).all():
+    if not (seen | (mask <= max(torch.finfo(mask.dtype).min / 2, HIDDEN))).all():
         raise Fault(
             "a bias in its mask (ALiBi or another relative bias), which the dump format cannot hold"
         )

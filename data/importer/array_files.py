@@ -127,10 +127,16 @@ class ArrayFile(Mapping):
 def _check_npy(path: Path, name: str, stream: Any, size: int) -> None:
     """The header of an .npy of `size` bytes describes just what follows it."""
     version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-    else:
-        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
+    read = getattr(np.lib.format, f"read_array_header_{1 if version == (1, 0) else 2}_0")
+    try:
+        shape, _, dtype = read(stream)
+    except ValueError as error:
+        if "'<f1'" not in str(error):
+            raise
+        raise Fault(
+            f"{path}: {name}: has elements of the type <f1, as ml_dtypes' float8_e5m2, which no "
+            "NumPy reads; save them as view(np.uint8), and give --bits float8_e5m2"
+        ) from error
     if dtype.hasobject:
         raise Fault(f"{path}: {name}: expected numbers, got {PICKLED}")
     follows, wanted = size - stream.tell(), math.prod(shape) * dtype.itemsize
@@ -193,6 +199,8 @@ class SafetensorsFile(ArrayFile):
         "F64": ("float64", np.dtype("<f8")),
         "F8_E4M3": ("float8_e4m3fn", np.dtype("u1")),
         "F8_E5M2": ("float8_e5m2", np.dtype("u1")),
+        "F8_E4M3FNUZ": ("float8_e4m3fnuz", np.dtype("u1")),
+        "F8_E5M2FNUZ": ("float8_e5m2fnuz", np.dtype("u1")),
         "U8": ("uint8", np.dtype("u1")),
         "I8": ("int8", np.dtype("i1")),
         "U16": ("uint16", np.dtype("<u2")),
@@ -262,7 +270,7 @@ class TorchFile(ArrayFile):
                 f"{path}: reading it needs torch: pip install torch; or save "
                 "the tensors as .safetensors, which needs nothing"
             ) from error
-        self._tensor = torch.Tensor
+        self._tensor, self._strided = torch.Tensor, torch.strided
         try:
             held = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         except pickle.UnpicklingError as error:
@@ -277,7 +285,13 @@ class TorchFile(ArrayFile):
         if not isinstance(tensor, self._tensor):
             raise Fault(f"{self.path}: {name}: expected a tensor, got {type(tensor).__name__}")
         dtype = str(tensor.dtype).removeprefix("torch.")
-        tensor = tensor.detach()
+        if tensor.layout is not self._strided or tensor.is_quantized:
+            raise Fault(
+                f"{self.path}: {name}: expected a dense tensor of numbers, got {dtype} of the "
+                f"layout {str(tensor.layout).removeprefix('torch.')}; save to_dense() or "
+                "dequantize() of it"
+            )
+        tensor = tensor.detach().resolve_conj().resolve_neg()
         if dtype == "bfloat16" or dtype.startswith("float8"):
             return tensor.float().numpy(), dtype
         return self._typed(name, tensor.numpy())

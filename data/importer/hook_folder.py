@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from command import note
 from fault import Fault
 
 from importer.array_files import SafetensorsFile
@@ -83,6 +84,7 @@ class HookFolder(Mapping):
             int(each["layer_num"]): (str(each["key_q"]), str(each["key_k"]))
             for each in self._metas[0]["layer_order"]
         }
+        self._noted: set[int] = set()  # layers that a note was given of
         self._sequences = _sequences(path, self._metas[0])
         if any(_sequences(path, meta) != self._sequences for meta in self._metas):
             raise Fault(f"{path}: its ranks have other tokens; record the run again")
@@ -149,6 +151,15 @@ class HookFolder(Mapping):
                     )
                 if rows.shape[1] == heads * d:
                     raise Fault(f"{self.path}: layer {layer}: {NO_VALUES}")
+                dv = rows.shape[1] // heads - d
+                if tensor == "v" and dv != d and rank == 0 and layer not in self._noted:
+                    self._noted.add(layer)
+                    note(
+                        "import_arrays.py",
+                        f"{self.path}: layer {layer}: keys have {d} numbers and values {dv}, by "
+                        "the numbers of heads that qk.json has for all layers; if this layer "
+                        "has others, save its arrays by name",
+                    )
                 rows = rows[:, : heads * d] if tensor == "k" else rows[:, heads * d :]
             parts.append(rows.reshape(len(rows), heads, -1).transpose(1, 0, 2))
         return np.concatenate(parts), dtype

@@ -122,9 +122,12 @@ class Replayed:
         return found
 
 
-def _keywords(setting: Setting) -> dict[str, Any]:
-    """The parameters as kb.replay takes them, whose own keyword `rows` hides a parameter."""
+def _keywords(setting: Setting, files: CacheFiles) -> dict[str, Any]:
+    """The parameters as kb.replay takes them: files by their paths. Its own keyword `rows` hides a
+    parameter."""
     params = dict(setting.params)
+    if "calibration" in params:
+        params["calibration"] = files.calibrations[params["calibration"]]
     hidden = params.pop("rows", None)
     usual = next(
         (
@@ -186,7 +189,7 @@ class Live:
         q = np.concatenate((past, decoded), axis=1)
         k, v = (each[0].double().cpu().numpy() for each in (call.k, call.v))
         group = layer.query_heads // layer.kv_heads
-        answers, params = [], _keywords(self.setting)
+        answers, params = [], _keywords(self.setting, self.files)
         norms = self._norms(call)
         for head in range(layer.kv_heads):
             try:

@@ -3,8 +3,10 @@ and of further entries."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -114,9 +116,12 @@ def _append_decoded(table: np.ndarray, span: Span) -> None:
 
 
 class CacheFiles:
-    """The cache files of a run, by the cell that kept the rows."""
+    """The cache files of a run, by the cell that kept the rows, and by fingerprint the paths of
+    calibrations that its results name."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, results: Mapping[str, Any] | None = None) -> None:
+        named = (results or {}).get("calibrations", [])
+        self.calibrations = {each["fingerprint"]: each["path"] for each in named}
         self._place: dict[str, tuple[Path, str]] = {}
         for path in sorted(folder.glob("*.h5")):
             with h5py.File(path) as file:

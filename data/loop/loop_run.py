@@ -62,9 +62,8 @@ def run(args: argparse.Namespace) -> None:
         "dump": dump.fingerprint,
     }
     with Journal(args.out / "loop.jsonl", header) as journal:
-        loop = Loop(
-            model, texts, prompts, settings, CacheFiles(args.out / "attention/caches"), args
-        )
+        files = CacheFiles(args.out / "attention/caches", results.document)
+        loop = Loop(model, texts, prompts, settings, files, args)
         records = loop.records(journal)
     document = {
         **header,

@@ -116,12 +116,23 @@ def means(records: list[dict[str, Any]]) -> dict[str, Any]:
     return result
 
 
+def memory_fraction(cells: list[dict[str, Any]]) -> float:
+    """Bytes over bytes, as results.json has it of a setting: a mean of the layers' shares would
+    weigh a window of 32 tokens as a cache of thousands."""
+    memory = [cell["memory"] for cell in cells]
+    if len({each["exact_bytes"] for each in memory}) == 1:
+        return float(sum(each["fraction"] for each in memory) / len(memory))
+    return float(sum(each["peak_bytes"] for each in memory) / sum(e["exact_bytes"] for e in memory))
+
+
 def measured(setting: Setting, layers: Iterable[int]) -> dict[str, Any]:
-    """kvbench's metrics on the uncompressed model's queries: means over heads and layers, and
-    `outputs`, the errors of whole layers' outputs, where every layer has them."""
+    """kvbench's metrics on the uncompressed model's queries: means over heads and layers, except
+    of memory's fraction, and `outputs`, the errors of whole layers' outputs, where every layer has
+    them."""
     chosen = set(layers)
     cells = [cell for (layer, _), cell in setting.cells.items() if layer in chosen]
     result = means([{name: cell.get(name) for name in MEASURED} for cell in cells])
+    result["memory"]["fraction"] = memory_fraction(cells)
     outputs = [setting.outputs[layer] for layer in sorted(chosen & set(setting.outputs))]
     if len(outputs) == len(chosen) and all(each["status"] == "ok" for each in outputs):
         result["outputs"] = means([each["errors"] for each in outputs])

@@ -135,14 +135,11 @@ bool is_mask_of_numbers(hid_t group, const KeptRows& kept) {
                      [](const KeptRow& row) { return row.token == 0 || row.token == 1; });
 }
 
-enum class Elements { kIntegers, kReals, kEither };
+enum class Elements { kReals, kEither };
 
+// Whole numbers may be stored as floats.
 void check_type(ErrorList& errors, const std::string& location, hid_t dataset, Elements wanted) {
-  const bool integers = are_integers(dataset);
-  if (wanted == Elements::kIntegers && !integers) {
-    add(errors, location, "must be integers");
-  }
-  if (wanted == Elements::kIntegers || (wanted == Elements::kEither && integers)) return;
+  if (wanted == Elements::kEither && are_integers(dataset)) return;
   const auto stored = stored_type(dataset);
   if (const auto* why = std::get_if<std::string>(&stored)) {
     add(errors, location,
@@ -153,13 +150,7 @@ void check_type(ErrorList& errors, const std::string& location, hid_t dataset, E
 }
 
 Elements elements_of(const std::string& name) {
-  if (name == "key" || name == "value") return Elements::kReals;
-  return name.starts_with(kWeight) && name != "weight_numbers" ? Elements::kEither
-                                                               : Elements::kIntegers;
-}
-
-std::vector<std::int64_t> read_integers(hid_t group, const std::string& name) {
-  return all_integers(open_for_reading(group, name));
+  return name == "key" || name == "value" ? Elements::kReals : Elements::kEither;
 }
 
 // Elements as doubles; the first that is not finite is an error.
@@ -169,7 +160,7 @@ std::vector<double> read_reals(ErrorList& errors, hid_t group, const std::string
   const auto dims = extent_of(dataset.get());
   const auto found = stored_type(dataset.get());
   if (!std::holds_alternative<StoredType>(found)) {
-    const std::vector<std::int64_t> integers = read_integers(group, name);
+    const std::vector<std::int64_t> integers = all_integers(std::move(dataset));
     return {integers.begin(), integers.end()};
   }
   const auto stored = std::get<StoredType>(found);
@@ -189,12 +180,33 @@ std::vector<double> read_reals(ErrorList& errors, hid_t group, const std::string
   return values;
 }
 
+// Whole numbers, of floats too; the first that is not whole is an error.
+std::vector<std::int64_t> read_integers(ErrorList& errors, hid_t group, const std::string& location,
+                                        const std::string& name) {
+  constexpr double kMaxExact = 0x1p53;
+  hdf5::Handle dataset = open_for_reading(group, name);
+  if (are_integers(dataset.get())) return all_integers(std::move(dataset));
+  const std::vector<double> reals = read_reals(errors, group, location, name);
+  std::vector<std::int64_t> integers(reals.size());
+  const auto is_whole = [](double x) { return x == std::trunc(x) && std::abs(x) <= kMaxExact; };
+  for (std::size_t r = 0; r < reals.size() && std::isfinite(reals[r]); ++r) {
+    if (!is_whole(reals[r])) {
+      add(errors, join(location, name), "row {} is {}; it must be an integer", r, reals[r]);
+      break;
+    }
+    integers[r] = static_cast<std::int64_t>(reals[r]);
+  }
+  return integers;
+}
+
 // Whether every number is one that it may be.
 bool read_row_numbers(ErrorList& errors, hid_t group, const std::string& location, KeptRows& kept) {
   const std::size_t before = errors.count();
   for (const RowNumber& number : kRowNumbers) {
     if (!hdf5::has_link(group, number.name)) continue;
-    const std::vector<std::int64_t> values = read_integers(group, number.name);
+    const std::size_t readable = errors.count();
+    const std::vector<std::int64_t> values = read_integers(errors, group, location, number.name);
+    if (errors.count() != readable) continue;
     for (std::size_t r = 0; r < kept.rows.size(); ++r) {
       if (values[r] < number.least || values[r] > number.most) {
         add(errors, join(location, number.name), "row {} is {}; it must be from {} to {}", r,
@@ -400,7 +412,7 @@ KeptRows read_kept_rows(ErrorList& errors, hid_t group, const std::string& locat
   if (hdf5::has_link(group, "key")) kept.keys = read_reals(errors, group, location, "key");
   if (hdf5::has_link(group, "value")) kept.values = read_reals(errors, group, location, "value");
   if (hdf5::has_link(group, kBookkeeping)) {
-    kept.further_numbers = read_integers(group, kBookkeeping);
+    kept.further_numbers = read_integers(errors, group, location, kBookkeeping);
     if (std::any_of(kept.further_numbers.begin(), kept.further_numbers.end(),
                     [](Index x) { return x < 0 || x > kMaxBytes; })) {
       add(errors, join(location, kBookkeeping), "has a count that is not from 0 to {}", kMaxBytes);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "check/binomial.hpp"
 #include "check/check_rules.hpp"
@@ -124,6 +125,13 @@ void check_trivial(const TrivialRule& rule, const Bound& bound, const MatchedCel
   if (largest) outcome.evidence["largest_share_of_trivial"] = *largest;
 }
 
+// Seeds of a group from which on so many failures may violate the bound.
+Index least_seeds(double promised, double alpha) {
+  auto seeds = static_cast<Index>(std::log(alpha) / std::log(promised));
+  while (binomial_upper_tail(seeds, seeds, promised) >= alpha) ++seeds;
+  return seeds;
+}
+
 // Each group is tested by itself at false_alarm over the number of groups (Bonferroni), so that a
 // right algorithm sets off any of them with probability false_alarm at most.
 void check_failure_rate(const LimitRule& rule, const Bound& bound, const MatchedCells& cells,
@@ -178,6 +186,16 @@ void check_failure_rate(const LimitRule& rule, const Bound& bound, const Matched
                        promised),
            lower, promised});
     }
+  }
+  if (toothless == std::ssize(groups)) {
+    const auto most = std::ranges::max(groups, {}, &Group::seeds).seeds;
+    outcome.violations.push_back(
+        {nullptr,
+         fmt::format("{} seeds are too few: the bound would hold with all of them above the limit; "
+                     "give each stream at least {} seeds, or a higher false_alarm",
+                     most, least_seeds(promised, alpha)),
+         {},
+         {}});
   }
   outcome.evidence["groups"] = groups.size();
   outcome.evidence["worst_rate"] = worst_rate;

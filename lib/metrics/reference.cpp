@@ -51,6 +51,26 @@ void check_partial_sums(const Stream& stream, const std::vector<Index>& rows) {
   }
 }
 
+// A sink some 670 above all logits leaves exponentials of the tokens without their digits, or 0: no
+// error could be told from none. Sums of squares vanish earlier.
+void check_sinks(const Stream& stream, const Reference& reference) {
+  constexpr double kLeastShare = 1e-290;  // of the values, in an answer
+  if (!stream.shape.sinks) return;
+  const ExactRows& exact = reference.exact;
+  const auto heads_per_kv = static_cast<std::size_t>(stream.shape.heads_per_kv);
+  for (std::size_t query_index = 0; query_index < exact.squared_sum.size(); ++query_index) {
+    if (exact.squared_sum[query_index] > 0.0) continue;
+    const std::size_t r = query_index / heads_per_kv;
+    const double* a = exact.outputs.data() + static_cast<Index>(query_index) * stream.shape.dv;
+    const double values = reference.value_frobenius[r];
+    if (values == 0.0 || largest_size(a, stream.shape.dv) > kLeastShare * values) continue;
+    throw CellError("the sink of query head " + std::to_string(query_index % heads_per_kv) +
+                    " of the group is so far above the logits at row " +
+                    std::to_string(exact.rows[r]) +
+                    " that the exact answer underflows; check the sink and the scale");
+  }
+}
+
 }  // namespace
 
 double spectral_norm(ConstMatrix stack) {
@@ -81,6 +101,7 @@ Reference make_reference(const Kernels& kernels, const Stream& stream, std::vect
       throw CellError("norms of the values overflow at row " + std::to_string(exact.rows[r]));
     }
   }
+  check_sinks(stream, reference);
   const ConstMatrix outputs(exact.outputs.data(), std::ssize(exact.max_logit), stream.shape.dv);
   for (const double a : exact.outputs) {
     reference.output_max = std::max(reference.output_max, std::abs(a));

@@ -8,7 +8,8 @@
 namespace kvbench {
 
 Sample draw_sample(const FileRecords& records, std::size_t count, std::uint32_t seed,
-                   const std::string& device, const std::set<std::string>& fingerprints) {
+                   const std::string& device, const std::set<std::string>& fingerprints,
+                   const std::set<std::string>& unknown) {
   const CounterRng draw(seed, 0, "verify/sample");
   Sample sample;
   std::vector<std::pair<std::size_t, Json>> drawn;
@@ -20,6 +21,10 @@ Sample draw_sample(const FileRecords& records, std::size_t count, std::uint32_t 
     if (cell.at("status") != "ok") return;
     ++sample.ok;
     const Json& key = cell.at("key");
+    if (unknown.contains(text_at(key, "algorithm"))) {
+      ++sample.unknown;
+      return;
+    }
     if (text_at(key, "device") != device || !fingerprints.contains(text_at(key, "dump"))) return;
     const std::size_t number = sample.eligible++;
     if (number < count) {

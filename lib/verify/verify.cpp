@@ -1,6 +1,7 @@
 #include "verify/verify.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -27,8 +28,41 @@ namespace {
 constexpr NumberTolerance kSameBits = {};
 constexpr NumberTolerance kOtherMachine = {.relative = 1e-9, .absolute = 1e-12};
 
-// `head`: the members of the results without their cells.
-SweepConfig sweep_of(const Json& head, const VerifyRequest& request) {
+// Takes the methods written in Python, which have a parameter `source`, out of a sweep.
+std::set<std::string> take_python_methods(nlohmann::json& sweep, const std::string& results) {
+  std::set<std::string> taken;
+  const auto entries = sweep.find("algorithms");
+  if (entries == sweep.end() || !entries->is_array()) return taken;
+  nlohmann::json left = nlohmann::json::array();
+  for (const nlohmann::json& entry : *entries) {
+    const auto text = [&](const char* name) {
+      return entry.is_object() ? entry.value(name, nlohmann::json()) : nlohmann::json();
+    };
+    const nlohmann::json id = text("algorithm");
+    const bool is_unknown = id.is_string() && text("params").contains("source") &&
+                            find_algorithm(id.get<std::string>()) == nullptr;
+    if (is_unknown) {
+      taken.insert(id.get<std::string>());
+    } else {
+      left.push_back(entry);
+    }
+  }
+  if (left.empty() && !taken.empty()) {
+    throw InputError(fmt::format(
+        "{}: all its methods are written in Python ({}), and this program cannot compute their "
+        "cells; run them again in Python, kvbench.run(.., methods=[..], out=\"again\"), and "
+        "compare: "
+        "kvbench compare {} again/results.json",
+        results, fmt::join(taken, ", "), results));
+  }
+  *entries = std::move(left);
+  return taken;
+}
+
+// `head`: the members of the results without their cells. `unknown`: gets the methods of the sweep
+// that are left out.
+SweepConfig sweep_of(const Json& head, const VerifyRequest& request,
+                     std::set<std::string>& unknown) {
   nlohmann::json resolved = head.value("config", Json());
   if (!resolved.is_object()) {
     throw InputError(request.results +
@@ -41,6 +75,7 @@ SweepConfig sweep_of(const Json& head, const VerifyRequest& request) {
       resolved["dumps"].push_back(std::filesystem::absolute(dump).lexically_normal().string());
     }
   }
+  unknown = take_python_methods(resolved, request.results);
   SweepConfig config = resolved_sweep(resolved, request.results + ": /config", all_algorithms());
   config.keep_rows = false;
   config.keep_caches = false;
@@ -82,7 +117,7 @@ bool is_same_build(const Json& head) {
         fmt::format("{}: none of its {} cells that are ok was computed on {} from these dumps; "
                     "give --device or "
                     "--dump",
-                    request.results, sample.ok, device));
+                    request.results, sample.ok - sample.unknown, device));
   }
   throw InputError(errors);
 }
@@ -95,13 +130,14 @@ Verification verify(const VerifyRequest& request, RunDevice& device, RunObserver
       static_cast<double>(request.memory_limit > 0 ? request.memory_limit : usable_memory());
   const FileRecords records(request.results, FileRecords::Kind::kCells, true);
   const Json& head = records.rest();
-  SweepConfig config = sweep_of(head, request);
+  Verification out;
+  SweepConfig config = sweep_of(head, request, out.unknown);
   OpenDumps dumps = open_dumps(config, {.memory_limit = request.memory_limit});
   device.suit(dumps.planned);
   std::set<std::string> fingerprints;
   for (const PlannedDump& dump : dumps.planned) fingerprints.insert(dump.fingerprint);
-  Verification out;
-  out.sample = draw_sample(records, request.sample, request.seed, device.name(), fingerprints);
+  out.sample =
+      draw_sample(records, request.sample, request.seed, device.name(), fingerprints, out.unknown);
   if (out.sample.cells.empty()) {
     refuse_no_cell(request, out.sample, head, dumps.planned, device.name());
   }
@@ -126,7 +162,7 @@ Verification verify(const VerifyRequest& request, RunDevice& device, RunObserver
 }
 
 Json verification_json(const VerifyRequest& request, const Verification& verification) {
-  const auto& [sample, verdict, summary, tolerance] = verification;
+  const auto& [sample, verdict, summary, tolerance, unknown] = verification;
   Json of_summary = Json::array();
   for (const auto& [entry, what] : summary.differences) {
     of_summary.push_back({{"entry", entry},
@@ -144,6 +180,8 @@ Json verification_json(const VerifyRequest& request, const Verification& verific
   return {{"results", request.results},
           {"seed", request.seed},
           {"ok", sample.ok},
+          {"methods_in_python", unknown},
+          {"cells_in_python", sample.unknown},
           {"eligible", sample.eligible},
           {"sampled", sample.cells.size()},
           {"computed", verdict.computed},

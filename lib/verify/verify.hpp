@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,8 @@ struct Verification {
   Sample sample;
   CellVerdict verdict;
   SummaryCheck summary;
-  NumberTolerance tolerance;  // 0 if this program and the results' have one build
+  NumberTolerance tolerance;      // 0 if this program and the results' have one build
+  std::set<std::string> unknown;  // methods written in Python, whose cells are not drawn
 
   bool agrees() const { return verdict.equal == verdict.computed && summary.differences.empty(); }
   // Whether every drawn cell was computed again.

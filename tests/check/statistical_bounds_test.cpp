@@ -72,6 +72,17 @@ TEST_CASE("vacuous cells do not count as seeds of a group; too few seeds are poi
   CHECK(!outcome_of(kRate, cells).held());
 }
 
+TEST_CASE("a bound that holds whatever its seeds do is not held") {
+  // 0.01^3 is not below 1e-6, 0.01^4 is.
+  const BoundOutcome three = outcome_of(kRate, group(0, 3, 0));
+  REQUIRE(three.violations.size() == 1);
+  CHECK(three.violations[0].reason.starts_with("3 seeds are too few"));
+  CHECK(three.violations[0].reason.find("at least 4 seeds") != std::string::npos);
+  CHECK(outcome_of(kRate, group(0, 4, 0)).held());
+  CHECK(!outcome_of(kRate, group(0, 4, 4)).held());
+  CHECK(outcome_of(kRate, group(0, 100, 0) + group(1, 3, 0)).held());  // one stream can
+}
+
 std::string beats(const std::string& more = "", const std::string& by = R"("seed")") {
   return R"({"name": "n", "where": {"algorithm": "a"}, "than": {"algorithm": "b"},
              "metric": "errors.relative_l2.mean", "test": "sign", "false_alarm": 1e-6,

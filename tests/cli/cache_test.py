@@ -86,6 +86,16 @@ class Caches(Folder):
         _, said = self.run_named("both", both, expected=BAD_INPUT)
         self.assertIn("have the same content", said)
 
+    def test_whole_numbers_of_floats_are_those_of_integers(self):
+        ids = []
+        for kind in (np.int32, np.float64, np.float32):
+            write_cache(self.folder / "a.h5", self.heads(), token=np.array([1, 9, 40], kind),
+                        end=np.array([96, 70, 80], kind), bookkeeping=np.full(96 - P, 3, kind))
+            document, _ = self.run_named(np.dtype(kind).name, [{"algorithm": "given", "params": {"file": "a.h5"}}])
+            ids.append([(cell["id"], cell["errors"], cell["memory"]) for cell in document["cells"]])
+        self.assertEqual(ids[0], ids[1])
+        self.assertEqual(ids[0], ids[2])
+
     def test_what_a_file_lacks_is_skipped_and_what_does_not_fit_is_refused(self):
         write_cache(self.folder / "half.h5", [("0", 1, 0)], token=[1, 2])
         results, _ = self.run_named("half", [{"algorithm": "given", "params": {"file": "half.h5"}}])

@@ -143,6 +143,11 @@ class Options(Folder):
         self.assertIn("--tau1", kvbench("list", "parameters").stdout)
         self.assertIn("--tau1", kvbench("completion", "bash").stdout)
         self.assertEqual(kvbench("help", "h2o").stdout, kvbench("list", "algorithms", "h2o").stdout)
+        kivi = kvbench("help", "kivi").stdout
+        self.assertEqual(kivi, kvbench("list", "storage", "kivi").stdout)
+        self.assertTrue(kivi.startswith("kivi (keys, values): ") and "residual" in kivi, kivi)
+        self.assertEqual([each["id"] for each in json.loads(
+            kvbench("list", "storage", "kivi", "fp8_e4m3", "--json").stdout)], ["kivi", "fp8_e4m3"])
 
 
 class Memory(Folder):

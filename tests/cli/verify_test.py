@@ -123,6 +123,17 @@ class Verify(Folder):
         self.assert_refused(kvbench("verify", moved, "--dump", other), "other.h5",
                             "fingerprint", "name the dump that it was made from")
 
+    def test_several_dumps_follow_one_option(self):
+        second = self.synth("second.h5", "--tokens", 96, "--d", 8, "--seed", 5)
+        dumps = [self.made / "tiny.h5", second]
+        document = self.run_sweep("--fresh", dumps=list(map(str, dumps)))
+        count = len(document["cells"])
+        for arguments in ([self.path, "--dump", *dumps], ["--dump", *dumps, self.path],
+                          [self.path, "--dump", dumps[0], "--dump", dumps[1]]):
+            done = kvbench("verify", *arguments, "--sample", 1000, "--json")
+            self.assertEqual(done.returncode, DONE, done.stderr)
+            self.assertEqual(strict_json(done.stdout)["equal"], count)
+
     def test_a_draw_repeats_and_reaches_every_cell(self):
         drawn = set()
         for seed in range(40):

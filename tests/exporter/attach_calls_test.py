@@ -126,6 +126,15 @@ class Passes(Called):
         self.refused("attention_mask is a dict", ids, {"full_attention": causal})
         self.refused("token_type|foo", ids, mask, foo=ids)
 
+    def test_masks_of_four_dimensions(self):
+        plain, _ = self.recorded(self.load("llama"), self.text())
+        seen = torch.tril(torch.ones(N, N, dtype=torch.bool))[None, None]
+        for mask in (seen, *(torch.zeros(1, 1, N, N).masked_fill(~seen, hidden) for hidden in (-torch.inf, -1e9))):
+            self.assert_same(self.recorded(self.load("llama"), self.text(), attention_mask=mask)[0], plain)
+        hole = seen.clone()
+        hole[..., 9:, 4] = False
+        self.refused("a mask with holes", self.text(), attention_mask=hole)
+
     def test_caches(self):
         model = self.load("llama")
         given, _ = self.recorded(model, self.text(), past_key_values=DynamicCache(config=model.config))

@@ -209,6 +209,24 @@ class Page(Attached):
 
 
 class Interrupted(Attached):
+    def test_an_error_that_the_caller_catches_leaves_no_part_as_the_whole(self):
+        model = self.load("llama")
+
+        def fail(_: object, given: tuple) -> None:
+            if given[0].shape[1] == TOKENS:  # in the pass itself
+                raise MemoryError("too little")
+
+        with (self.assertRaisesRegex(kb.Error, "a pass of the model ended in an error.*new block"),
+              kb.attach(model, SWEEP, out=self.folder / "live", **self.options())):
+            hook = model.model.layers[1].register_forward_pre_hook(fail)
+            with contextlib.suppress(MemoryError):  # layer 0 is whole
+                model(input_ids=self.ids())
+            hook.remove()
+        self.assertFalse((self.folder / "live/results.json").exists())
+        with kb.attach(model, SWEEP, out=self.folder / "live", **self.options()) as live:
+            model(input_ids=self.ids())
+        self.assert_same(live.results, self.check("llama", SWEEP, fresh=True))
+
     def test_a_killed_pass_is_repeated_and_finished_cells_are_kept(self):
         whole = self.check("llama", MORE)
         program = textwrap.dedent(f"""

@@ -41,6 +41,17 @@ def tensors(dtype: torch.dtype = torch.float32, window: int = 0, softcap: float 
 
 
 class Import(Folder):
+    def test_tensors_of_torch_that_are_not_numbers_in_memory(self):
+        held = tensors()
+        marked = torch.complex(held["q"], -held["q"]).conj().imag  # negative by a mark alone
+        self.assertTrue(marked.is_neg())
+        torch.save({**held, "q": marked}, self.folder / "in.pt")
+        with h5py.File(self.dump_of(self.folder / "in.pt", options=("--fresh",))) as file:
+            np.testing.assert_array_equal(file["sequences/0/layers/0/q"][:], held["q"].numpy())
+        for wrong in (held["q"].to_sparse(), torch.quantize_per_tensor(held["q"], 0.1, 0, torch.qint8)):
+            torch.save({**held, "q": wrong}, self.folder / "in.pt")
+            self.assert_refused(self.call(self.folder / "in.pt", options=("--fresh",)), "in.pt: q", "to_dense()")
+
     def npz(self, name: str = "in.npz", **arrays: object):
         np.savez(self.folder / name, **{key: np.asarray(value) for key, value in arrays.items()})
         return self.folder / name

@@ -142,6 +142,15 @@ class Layouts(Folders):
             self.assertEqual(dump["sequences/0/layers/3"].attrs["scale"], 0.5)
 
 
+    def test_a_layer_of_other_kv_heads_than_the_config_has_is_told(self):
+        rng = np.random.default_rng(1)
+        for columns, noted in ((2 * D, 1), (D, 0)):  # 4 KV heads of D numbers, and the 2 that qk.json has
+            shapes = {"q": (HQ, 12, D), "k": (HKV, 12, columns), "v": (HKV, 12, columns)}
+            self.layers = {3: [{name: number(bfloat16(rng.standard_normal(shape))) for name, shape in shapes.items()}]}
+            code, said = self.call(self.write("whole"), options=("--fresh",))
+            self.assertEqual((code, said.count("keys have 8 numbers and values 24")), (0, noted), said)
+
+
 class Refusals(Folders):
     def refusal(self, run, *words):
         self.refused(run, words=words)

@@ -4,6 +4,7 @@ layers that read another layer's keys. Right values come from attention worked o
 import subprocess
 import sys
 import unittest
+import zipfile
 
 import h5py
 import numpy as np
@@ -383,6 +384,19 @@ class ShortFloats(Layouts):
         wide = np.tile(np.array([0x3C, 0x7B], np.uint8), 8)
         with self.dump({**held, "k": np.tile(wide, (1, 8, 1))}, "--bits", "float8_e5m2") as dump:
             self.assertEqual(set(dump["sequences/0/layers/0/k"][()].ravel()), {1.0, 57344.0})
+        for kind, one in (("F8_E4M3FNUZ", 0x40), ("F8_E5M2FNUZ", 0x40)):  # biases 8 and 16
+            file = self.given("in.safetensors", safetensors(
+                {"q": ("F32", held["q"]), "k": (kind, np.full((1, 8, 16), one, np.uint8)), "v": ("F32", held["v"])}))
+            with h5py.File(self.taken(file, options=("--fresh",))) as dump:
+                self.assertEqual(set(dump["sequences/0/layers/0/k"][()].ravel()), {1.0})
+        path = self.npz(**{**held, "k": k})
+        with zipfile.ZipFile(path) as one:  # as NumPy writes float8_e5m2 of ml_dtypes
+            members = {name: one.read(name).replace(b"'|u1'", b"'<f1'") for name in one.namelist()}
+        with zipfile.ZipFile(path, "w") as other:
+            for name, content in members.items():
+                other.writestr(name, content)
+        self.out.unlink()
+        self.refused(path, words=("view(np.uint8)", "--bits float8_e5m2"))
         nan = np.full((1, 8, 16), 0x7F, np.uint8)
         self.assertIn("nan", self.refusal({**held, "k": nan}, "--bits", "float8_e4m3fn"))
 

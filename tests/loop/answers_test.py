@@ -8,6 +8,7 @@ import dataclasses
 import unittest
 from unittest import mock
 
+import kvbench as kb
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
@@ -146,6 +147,18 @@ class MaskOrProgram(Folder):
         read.logits(Replayed, 4)
         with self.assertRaisesRegex(Unsuitable, "several KV heads together"):
             read.logits(Live, 4)
+
+    def test_a_calibration_of_a_file_is_read_live_too(self):
+        model, file = self.model("llama"), self.folder / "m.cal.h5"
+        self.looped(model, [entry("exact", {})])
+        kb.calibrate("qfilters", [self.folder / "out/model.h5"], out=file, tokens=PROMPT // 2)
+        replayed, live, own = (
+            self.looped(model, [entry("qfilters", {"budget": 24, "calibration": calibration})], "--decisions",
+                        decisions, out=f"{decisions}-{len(calibration)}")[0]
+            for decisions, calibration in (("replayed", str(file)), ("live", str(file)), ("live", "prompt")))
+        self.assertEqual((replayed["status"], live["status"]), ("ok", "ok"), live.get("reason"))
+        self.assertAlmostEqual(replayed["kl"]["mean"], live["kl"]["mean"], delta=1e-5)
+        self.assertGreater(abs(own["kl"]["mean"] - live["kl"]["mean"]), 1e-4)
 
     def test_live_it_ranks_by_what_the_models_own_projection_makes_of_values(self):
         read = Read(self, self.model("llama"), [

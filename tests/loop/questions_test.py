@@ -114,6 +114,14 @@ class Asked(Folder):
             self.assertGreater(min(*window["kl"], window["error"]), 1e-3)
             self.assertEqual((live["decisions"], "decisions" in window), ("live", False))
 
+    def test_a_setting_that_is_answered_in_no_way_is_skipped_with_its_reason(self):
+        sweep = self.sweep([{"algorithm": "tova", "params": {"budget": 24}, "storage": "bf16"},
+                            {"algorithm": "window", "params": {"budget": 24}}])
+        asked, _ = self.asked([7, 8], sweep)
+        tova, window = asked.records("unseen")
+        self.assertEqual((tova["status"], window["status"]), ("skipped", "ok"))
+        self.assertIn("several KV heads together", tova["reason"])
+
     def test_rows_that_are_not_scored_read_the_same(self):
         """Cache files have weights at scored rows; the question's rows are not scored."""
         algorithms = [{"algorithm": "uniform", "params": {"budget": 20, "sinks": 4, "recent": 8}},

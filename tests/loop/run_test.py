@@ -142,6 +142,14 @@ class Layers(Folder):
         self.assertEqual(record["rows"], TOKENS - PROMPT)
         self.assertNotIn("outputs", record)
 
+    def test_memory_of_layers_of_unlike_size_is_bytes_over_bytes(self):
+        record, = self.looped(self.model("gemma3_text"), TWO[1:])
+        memory = [cell["memory"] for cell in json.loads(
+            (self.folder / "out/attention/results.json").read_text())["cells"]]
+        share = sum(each["peak_bytes"] for each in memory) / sum(each["exact_bytes"] for each in memory)
+        self.assertAlmostEqual(record["memory"]["fraction"], share, places=12)
+        self.assertGreater(np.mean([each["fraction"] for each in memory]), 1.2 * share)
+
     def test_outputs_are_means_of_the_layers_records(self):
         record, = self.looped(self.model("llama"), TWO[1:], "--wo")
         layers = json.loads((self.folder / "out/attention/results.json").read_text())["layers"]

@@ -1,4 +1,4 @@
-// Logits that leave the doubles, wholly or on the way to a finite sum.
+// Logits that leave the doubles, wholly or on the way to a finite sum, and answers that do.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -60,6 +60,23 @@ TEST_CASE("a scaled query that overflows fails, however small the keys are") {
   CHECK(reason(*owned, {7}).empty());
   std::fill_n(owned->queries[0].begin() + 7 * 64, 64, 1e150);
   CHECK(reason(*owned, {6, 7}) == "logits overflow at row 7, query head 0 of the group");
+}
+
+TEST_CASE("a sink so far above all logits that the answer is 0 is told, and a lower one answers") {
+  const auto owned = make_stream({.tokens = 8, .d = 4, .dv = 2, .heads_per_kv = 2, .sinks = true});
+  for (const double gap : {300.0, 600.0}) {
+    owned->stream.sinks = {0.0, gap};
+    CHECK(reason(*owned, {5, 7}).empty());
+  }
+  for (const double gap : {720.0, 5000.0}) {
+    owned->stream.sinks = {0.0, gap};
+    CHECK(
+        reason(*owned, {5, 7}) ==
+        "the sink of query head 1 of the group is so far above the logits at row 5 that the exact "
+        "answer underflows; check the sink and the scale");
+  }
+  std::fill(owned->values.begin(), owned->values.end(), 0.0);  // the answer is 0 in any case
+  CHECK(reason(*owned, {5, 7}).empty());
 }
 
 }  // namespace reference_overflow_test

@@ -46,6 +46,12 @@ class Caches(unittest.TestCase):
             self.assertEqual((group["value"].dtype, group["value"].shape), (np.float64, (3, 2)))
             self.assertEqual(sorted(file["sequences/s/layers/3/heads/0"]), ["token", "weight"])
 
+    def test_whole_numbers_may_be_floats(self):
+        kb.Cache(np.array([5.0, 7.0]), end=[110.0, 120.0]).save(self.path, **HEAD)
+        with h5py.File(self.path) as file:
+            self.assertEqual(file["sequences/s/layers/3/heads/1/token"][:].tolist(), [5, 7])
+            self.assertEqual(file["sequences/s/layers/3/heads/1/token"].dtype.kind, "i")
+
     def test_a_head_is_written_once_unless_it_is_replaced(self):
         cache = kb.Cache([1, 2])
         cache.save(self.path, **HEAD)

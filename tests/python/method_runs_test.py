@@ -325,6 +325,28 @@ class Afterwards(InAFolder):
             done = self.program("check", "--results", results, "--bounds", bounds)
             self.assertEqual(done.returncode, code, done.stderr)
 
+    def test_verify_computes_the_other_cells_again(self):
+        got = self.run_sweep(sweep({"algorithm": "largest_keys"}, *BUILT_IN), [LargestKeys])
+        mine = sum(cell["key"]["algorithm"] == "largest_keys" for cell in got.cells)
+        path = self.folder / "out/results.json"
+        done = self.program("verify", path, "--sample", 1000, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual((report["methods_in_python"], report["cells_in_python"]), (["largest_keys"], mine))
+        self.assertEqual((report["computed"], report["equal"]), (len(got.cells) - mine,) * 2)
+        self.assertEqual(report["summary"]["entries"], report["summary"]["equal"])
+        said = self.program("verify", path, "--seed", 1).stdout
+        self.assertIn(f"{mine} cells of largest_keys, written in Python, were not computed again", said)
+        self.run_sweep(sweep({"algorithm": "largest_keys"}), [LargestKeys], "alone")
+        alone = self.folder / "alone/results.json"
+        refused = self.program("verify", alone)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("all its methods are written in Python (largest_keys)", refused.stderr)
+        # The remedy that both name.
+        self.run_sweep(sweep({"algorithm": "largest_keys"}), [LargestKeys], "again")
+        done = self.program("compare", alone, self.folder / "again/results.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_kvplot_reads_the_results(self):
         results = self.run_sweep(self.sweep, [LargestKeys])
         try:

@@ -115,6 +115,45 @@ class Forms(unittest.TestCase):
         wide = (tuple(each.astype(np.float64) for each in wide[0]), wide[1])
         self.refused("float64.*first piece", narrow, wide)
 
+    def in_pieces(self, *pieces, tokens=N):
+        self.count += 1
+        with kb.Recorder(SWEEP, out=self.folder / f"pieces {self.count}", layers=1, quiet=True) as recorder:
+            for piece in pieces:
+                recorder.layer("text", 0, *piece, scale=SCALE, tokens=tokens)
+        return [cell["errors"]["relative_l2"]["mean"] for cell in recorder.results.cells]
+
+    def test_pieces_of_a_growing_cache_and_pieces_that_overlap(self):
+        q, k, v = arrays()
+        first, rest = [each[:, :25] for each in (q, k, v)], [each[:, 25:] for each in (q, k, v)]
+        whole = self.in_pieces((q, k, v))
+        self.assertEqual(self.in_pieces(first, rest), whole)
+        with self.assertRaisesRegex(kb.Error, r"give keys and values of its own tokens, k\[:, -15:\]"):
+            self.in_pieces(first, (rest[0], k, v))
+        self.assertEqual(self.in_pieces(first, (rest[0], k[:, -15:], v[:, -15:])), whole)
+        with self.assertWarnsRegex(UserWarning, "token 30 has the keys of token 24, .* without overlap"):
+            self.in_pieces(first, [each[:, 19:34] for each in (q, k, v)])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.in_pieces(first, rest)
+
+    def test_what_was_refused_is_given_again(self):
+        q, k, v = arrays()
+        for bad, words in (((q, k, v[:, :5]), "v has the shape"), ((q, k, np.where(v == v[0, 0, 0], np.nan, v)), "nan"),
+                           ((q[:3], k, v), "not a multiple")):
+            self.count += 1
+            with kb.Recorder(SWEEP, out=self.folder / f"again {self.count}", layers=1, quiet=True) as recorder:
+                with self.assertRaisesRegex(kb.Error, words):
+                    recorder.layer("text", 0, *bad, scale=SCALE)
+                recorder.layer("text", 0, q, k, v, scale=SCALE)
+            found = [cell["errors"]["relative_l2"]["mean"] for cell in recorder.results.cells]
+            np.testing.assert_allclose(found, errors(q, k, v), rtol=1e-9)
+            with (self.assertRaisesRegex(kb.Error, "layer 1 was refused, and not given again"),
+                  kb.Recorder(SWEEP, out=self.folder / f"left {self.count}", layers=2, quiet=True) as recorder):
+                recorder.layer("text", 0, q, k, v, scale=SCALE)
+                with self.assertRaisesRegex(kb.Error, words):
+                    recorder.layer("text", 1, *bad, scale=SCALE)
+            self.assertFalse((self.folder / f"left {self.count}/results.json").exists())
+
     def test_outputs_of_16_bits(self):
         out = attention(*arrays())
         for given in (out.astype(np.float16), bfloat16_bits(out).view("V2")):
@@ -137,6 +176,19 @@ class Forms(unittest.TestCase):
             warnings.simplefilter("error")
             self.recorded((arrays(), {}), (arrays(1), {}))
         self.refused("--kv-layer", ((q, k, v), {}), ((q, None, None), {}))
+        turned = [each.transpose(1, 0, 2) for each in (q, k, v)]
+        self.refused(r"give q.transpose\(1, 0, 2\)", (turned, {}))
+        self.assertEqual(self.recorded(([each.transpose(1, 0, 2) for each in turned], {})), self.recorded(((q, k, v), {})))
+        with self.assertRaisesRegex(kb.Error, r"expected \(2, 40, 8\)$"):
+            self.recorded(((q, k, v[:, :, :8][:1]), {}))
+
+    def test_a_rotation_has_its_members_alone_in_full_precision(self):
+        frequencies = 1e4 ** (-np.arange(0, D, 2) / D)
+        self.recorded((arrays(), {"rope": {"inv_freq": frequencies, "theta": 1e4, "attention_scaling": 1.2}}))
+        for words, more in (("unknown member base", {"base": 5e5}),
+                            ("unknown member attention_factor; .* attention_scaling", {"attention_factor": 1.2}),
+                            ("expected float32 or float64, got float16", {"inv_freq": frequencies.astype(np.float16)})):
+            self.refused(words, (arrays(), {"rope": {"inv_freq": frequencies, **more}}))
 
     def test_facts_of_a_sequence(self):
         for ids in (np.arange(N) + 0.5, np.ones(N, bool), np.full(N, 2**40)):

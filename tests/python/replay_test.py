@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import tracemalloc
 import unittest
+import warnings
 import weakref
 from pathlib import Path
 
@@ -67,6 +68,16 @@ class LikeTheProgram(unittest.TestCase):
                                 rows={"every": 3}, seed=cell["key"]["seed"] or 0, **params)
                 self.assertEqual(list(got.record), list(cell))  # the order of keys too
                 self.assertEqual(without(got.record, "label"), without(cell, "label"))
+
+    def test_heads_that_decide_together_are_told(self):
+        how = {"head": 1, "tokens": 600, "prompt": 500, "budget": 64}
+        for algorithm, more in (("tova", {}), ("adakv", {"window": 16}), ("keyformer", {"scope": "model"})):
+            with self.assertWarnsRegex(UserWarning, f"3 KV heads .* together by {algorithm}, .* kvbench.run"):
+                kb.replay(self.layer, algorithm, **how, **more)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            kb.replay(self.layer, "tova", scope="head", **how)
+            kb.replay(self.layer, "h2o", **how)
 
     def test_arrays_give_the_same_values(self):
         q, k, v = self.layer.q[3:6, :600], self.layer.k[1, :600], self.layer.v[1, :600]

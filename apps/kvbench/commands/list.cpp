@@ -30,14 +30,16 @@ Examples:
   kvbench list algorithms --markdown
   kvbench list algorithms --json | jq '.[] | select(.id == "subgen").parameters'
   kvbench list parameters
-  kvbench list storage
+  kvbench list storage kivi fp8_e4m3
   kvbench list metrics
   kvbench list derived
   kvbench list devices)";
 
 int run(const ListOptions& options) {
-  if (!options.names.empty() && (options.what != "algorithms" || options.markdown)) {
-    throw InputError("kvbench list: names are of algorithms, without --markdown; leave them out");
+  const bool has_names = options.what == "algorithms" || options.what == "storage";
+  if (!options.names.empty() && (!has_names || options.markdown)) {
+    throw InputError(
+        "kvbench list: names are of algorithms or codecs, without --markdown; leave them out");
   }
   const Listed& listed = *std::ranges::find_if(
       all_listed(), [&](const Listed& each) { return each.what == options.what; });
@@ -71,7 +73,7 @@ Command add_list(CLI::App& app) {
                    "report of a cell; devices")
       ->required()
       ->check(CLI::IsMember(names));
-  command->add_option("NAME", options->names, "Only these algorithms");
+  command->add_option("NAME", options->names, "Only these algorithms, or codecs of storage");
   CLI::Option* json = command->add_flag("--json", options->json, "One JSON document");
   command->add_flag("--markdown", options->markdown, "A table for a page")->excludes(json);
   command->footer(kListFooter);

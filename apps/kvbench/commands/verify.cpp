@@ -1,5 +1,6 @@
 #include "verify/verify.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <random>
@@ -15,6 +16,7 @@
 #include "output/log.hpp"
 #include "output/progress.hpp"
 #include "output/verification_table.hpp"
+#include "system/error.hpp"
 #include "system/parallel.hpp"
 
 namespace kvbench {
@@ -36,7 +38,8 @@ and those of the results' provenance have one version, compiler and instruction 
 so that --dump may name copies elsewhere; cells of dumps that are not named are not drawn. With k of N
 cells wrong, n drawn cells all miss them with probability of about (1 - k/N)^n. The summary is made again
 from all cells and records of whole layers of the file, and every number of it compared likewise. The
-records of whole layers are not computed again. Nothing is written.
+records of whole layers, and cells of methods written in Python, are not computed again; they are counted.
+Nothing is written.
 
 Examples:
   kvbench verify results/quick/results.json
@@ -58,6 +61,19 @@ class StoppableProgress : public Progress {
  private:
   std::optional<StopSignals> signals_;
 };
+
+// CLI11 takes RESULTS behind --dump for a further dump.
+void tell_results_from_dumps(VerifyRequest& request) {
+  const auto is_results = [](const std::string& path) { return path.ends_with(".json"); };
+  const auto taken = std::ranges::find_if(request.dumps, is_results);
+  if (request.results.empty() && taken != request.dumps.end()) {
+    request.results = *taken;
+    request.dumps.erase(taken);
+  }
+  if (request.results.empty()) {
+    throw InputError("kvbench verify: RESULTS: is required; see `kvbench verify --help`");
+  }
+}
 
 int run(const VerifyOptions& options) {
   const VerifyRequest& request = options.request;
@@ -85,12 +101,11 @@ Command add_verify(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "verify",
       "Compute a random sample of the cells of results again, and the summary of all, and compare");
-  command->add_option("RESULTS", options->request.results, "A results.json")->required();
+  command->add_option("RESULTS", options->request.results, "A results.json");
   command
       ->add_option("--dump", options->request.dumps,
-                   "Path of a dump of the results; repeatable; default: the recorded path")
-      ->type_name("DUMP")
-      ->allow_extra_args(false);
+                   "Dumps of the results; default: the recorded paths")
+      ->type_name("DUMP");
   command
       ->add_option("--sample", options->request.sample, "Cells to draw; all if there are no more")
       ->type_name("N")
@@ -105,6 +120,7 @@ Command add_verify(CLI::App& app) {
   command->add_flag("--json", options->json, "The whole report as JSON");
   command->footer(kVerifyFooter);
   return {command, [options, seed] {
+            tell_results_from_dumps(options->request);
             if (seed->count() == 0) options->request.seed = std::random_device()();
             return run(*options);
           }};

@@ -34,6 +34,31 @@ Json parameter_json(const Parameter& parameter) {
   return out;
 }
 
+// Those of a table that are named; all if none is.
+template <class Entry>
+std::vector<const Entry*> entries_named(const std::vector<Entry>& all,
+                                        const std::vector<std::string>& names, const char* what,
+                                        const Entry* (*find)(const std::string&)) {
+  std::vector<const Entry*> found;
+  std::vector<std::string> known;
+  for (const Entry& entry : all) {
+    known.push_back(entry.id);
+    if (names.empty()) found.push_back(&entry);
+  }
+  ErrorList errors;
+  for (const std::string& name : names) {
+    const Entry* entry = find(name);
+    if (entry == nullptr) {
+      errors.add(
+          fmt::format("kvbench list: {}: no such {}{}", name, what, did_you_mean(name, known)));
+    } else {
+      found.push_back(entry);
+    }
+  }
+  errors.throw_if_any();
+  return found;
+}
+
 }  // namespace
 
 const char* kind_name(Parameter::Kind kind) {
@@ -73,27 +98,11 @@ std::string range_text(const Parameter& parameter) {
 }
 
 std::vector<const AlgorithmDescription*> algorithms_named(const std::vector<std::string>& names) {
-  std::vector<const AlgorithmDescription*> found;
-  std::vector<std::string> known;
-  for (const AlgorithmDescription& algorithm : all_algorithms()) {
-    known.push_back(algorithm.id);
-    if (names.empty()) found.push_back(&algorithm);
-  }
-  ErrorList errors;
-  for (const std::string& name : names) {
-    const auto named = std::find_if(
-        all_algorithms().begin(), all_algorithms().end(), [&](const AlgorithmDescription& each) {
-          return each.id == name || std::count(each.aliases.begin(), each.aliases.end(), name) != 0;
-        });
-    if (named == all_algorithms().end()) {
-      errors.add(
-          fmt::format("kvbench list: {}: no such algorithm{}", name, did_you_mean(name, known)));
-    } else {
-      found.push_back(&*named);
-    }
-  }
-  errors.throw_if_any();
-  return found;
+  return entries_named(all_algorithms(), names, "algorithm", find_algorithm);
+}
+
+std::vector<const CodecDescription*> codecs_named(const std::vector<std::string>& names) {
+  return entries_named(all_codecs(), names, "codec", find_codec);
 }
 
 Json algorithms_document(const std::vector<std::string>& names) {
@@ -123,9 +132,10 @@ Json algorithms_document(const std::vector<std::string>& names) {
   return out;
 }
 
-Json storage_document() {
+Json storage_document(const std::vector<std::string>& names) {
   Json out = Json::array();
-  for (const CodecDescription& codec : all_codecs()) {
+  for (const CodecDescription* each : codecs_named(names)) {
+    const CodecDescription& codec = *each;
     Json entry = {{"id", codec.id},     {"title", codec.title},  {"source", codec.source},
                   {"bits", codec.bits}, {"keys", codec.of_keys}, {"values", codec.of_values}};
     entry["parameters"] = Json::array();

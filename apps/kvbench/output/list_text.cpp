@@ -203,8 +203,9 @@ const char* tensors_text(const CodecDescription& codec) {
   return codec.of_values ? "keys, values" : "keys";
 }
 
-void print_storage() {
-  for (const CodecDescription& codec : all_codecs()) {
+void print_storage(const std::vector<std::string>& names) {
+  for (const CodecDescription* each : codecs_named(names)) {
+    const CodecDescription& codec = *each;
     fmt::print("{} ({}): {}\n  {} bits a number; {}\n", codec.id, tensors_text(codec), codec.title,
                codec.bits, codec.source);
     print_parameters(codec.parameters);
@@ -319,8 +320,8 @@ const std::vector<Listed>& all_listed() {
        [](const Names& names) { return algorithms_document(names); }, print_algorithms_markdown},
       {"parameters", [](const Names&) { print_parameters_by_name(); },
        [](const Names&) { return parameters_json(); }, nullptr},
-      {"storage", [](const Names&) { print_storage(); },
-       [](const Names&) { return storage_document(); }, print_storage_markdown},
+      {"storage", [](const Names& names) { print_storage(names); },
+       [](const Names& names) { return storage_document(names); }, print_storage_markdown},
       {"metrics", [](const Names&) { print_metrics(); },
        [](const Names&) { return metrics_document(); }, print_metrics_markdown},
       {"derived", [](const Names&) { print_derived(); },

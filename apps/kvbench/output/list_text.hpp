@@ -8,7 +8,8 @@
 
 namespace kvbench {
 
-// A list, and how it is printed. `names`: of algorithms, for their list alone; empty: all.
+// A list, and how it is printed. `names`: of algorithms or codecs, for their
+// lists alone; empty: all.
 struct Listed {
   const char* what;
   void (*as_text)(const std::vector<std::string>& names);

@@ -1,6 +1,7 @@
 #include "output/verification_table.hpp"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <string>
 
@@ -42,12 +43,19 @@ void print_differences(const CellVerdict& verdict, const SummaryCheck& summary) 
 }  // namespace
 
 void print_verification(const VerifyRequest& request, const Verification& verification) {
-  const auto& [sample, verdict, summary, tolerance] = verification;
+  const auto& [sample, verdict, summary, tolerance, unknown] = verification;
   print_differences(verdict, summary);
   const char* how = tolerance.relative == 0.0 ? "bit by bit" : "to 1e-9";
   print_text(
       "{} of {} cells computed again are equal, {} (drawn with --seed {} from {} of {} cells)\n",
       verdict.equal, verdict.computed, how, request.seed, sample.eligible, sample.ok);
+  if (sample.unknown > 0) {
+    print_text(
+        "{} cells of {}, written in Python, were not computed again; run them again in Python, "
+        "kvbench.run(.., methods=[..], out=\"again\"), and compare: kvbench compare {} "
+        "again/results.json\n",
+        sample.unknown, fmt::join(unknown, ", "), request.results);
+  }
   print_text("{} of {} entries of the summary follow from the records of the file, {}\n",
              summary.equal, summary.entries, how);
   if (summary.layer_records > 0) {

@@ -117,9 +117,15 @@ class Live:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        unfinished = self._model.unfinished
         self._model.__exit__()
         try:
             with faults(_OF):
+                if kind is None and unfinished:
+                    raise Error(
+                        f"{_OF}: a pass of the model ended in an error, and layers of its text are "
+                        "missing; repeat it in a new block, which resumes"
+                    )
                 if kind is None:
                     self._results = self._dump.finish()
                 elif error is not None:

@@ -26,7 +26,10 @@ def _column(name: str, given: ArrayLike | None, rows: int, kind: type) -> NDArra
     if kind is int:
         if array.dtype == np.bool_:
             refuse_mask(name, array, "rows" if name in ("begin", "end") else f"{name}s")
-        if array.size > 0 and not np.issubdtype(array.dtype, np.integer):
+        is_whole = array.dtype.kind in "iu" or (
+            array.dtype.kind == "f" and bool(np.all(array == np.trunc(array)))
+        )
+        if array.size > 0 and not is_whole:
             raise Error(f"{name}: must be integers, got {array.dtype}")
         if np.any((array < -(2**31)) | (array >= 2**31)):
             raise Error(f"{name}: must fit in 32 bits")

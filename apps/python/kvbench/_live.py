@@ -92,6 +92,15 @@ class LiveSequence:
             self.begin(self._files[owner])
         return self._files[owner][f"sequences/{self._name}/layers"].create_group(layer)
 
+    def drop(self, layer: int) -> None:
+        """Forgets a layer that was begun in vain."""
+        owner = self._owners.get(layer, layer)
+        place = f"sequences/{self._name}/layers/{layer}"
+        if layer not in self._whole and owner in self._files and place in self._files[owner]:
+            del self._files[owner][place]
+            if owner == layer:
+                self._files.pop(owner).close()
+
     def whole(self, layer: int) -> None:
         """Measures a layer whose group is whole, with those that read its keys."""
         owner = self._owners.get(layer, layer)

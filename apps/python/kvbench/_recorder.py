@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from types import TracebackType
@@ -31,8 +32,12 @@ with exporter(_OF):
         Terms,
         common_type,
         element_type,
+        encode,
         layer_difference,
     )
+
+
+_ROPE = ("inv_freq", "theta", "layout", "attention_scaling")
 
 
 def _rope(given: Mapping[str, Any] | None) -> Rope | None:
@@ -40,8 +45,20 @@ def _rope(given: Mapping[str, Any] | None) -> Rope | None:
         return None
     if not isinstance(given, Mapping) or "inv_freq" not in given:
         raise Error(f'{_OF}: rope: must be {{"inv_freq": [..], "layout": "half"}}, got {given!r}')
+    unknown = [str(name) for name in given if name not in _ROPE]
+    if unknown:
+        raise Error(
+            f"{_OF}: rope: unknown member {', '.join(unknown)}; its members are {', '.join(_ROPE)}"
+        )
+    frequencies = _on_cpu("rope: inv_freq", given["inv_freq"])
+    dtype = str(getattr(frequencies, "dtype", "")).removeprefix("torch.")
+    if dtype in ("float16", "bfloat16"):
+        raise Error(
+            f"{_OF}: rope: inv_freq: expected float32 or float64, got {dtype}, in which "
+            "frequencies are rounded; give them as the model turns by them"
+        )
     return Rope(
-        tuple(float(each) for each in np.asarray(given["inv_freq"])),
+        tuple(numpy_of(f"{_OF}: rope: inv_freq", frequencies).astype(np.float64).ravel().tolist()),
         float(given.get("theta", 10000.0)),
         str(given.get("layout", "half")),
         float(given.get("attention_scaling", 1.0)),
@@ -71,6 +88,16 @@ def _array(name: str, given: Any) -> tuple[np.ndarray, str]:
     return array, dtype if dtype in STORED else wider
 
 
+def _remedy(arrays: dict[str, tuple[np.ndarray, str]]) -> str:
+    """Where a whole cache comes with a piece's queries, or tokens come before heads."""
+    q, k, v = (arrays[name][0].shape for name in "qkv")
+    if q[1] < k[1] and k[:2] == v[:2] and q[2] == k[2]:
+        return f"; of a piece give keys and values of its own tokens, k[:, -{q[1]}:] and v alike"
+    if q[0] != k[0] or k[:2] != v[:2] or q[2] != k[2] or q[1] % k[1]:
+        return ""
+    return "; of [tokens, heads, columns] give q.transpose(1, 0, 2), and k and v likewise"
+
+
 def _by_head(name: str, given: Any) -> tuple[float, ...] | None:
     """A number for each query head."""
     if given is None:
@@ -86,6 +113,21 @@ def _token_ids(name: str, given: Any) -> np.ndarray | None:
     if ids.dtype.kind not in "iu" or (ids.size and not -(2**31) <= ids.min() <= ids.max() < 2**31):
         raise Error(f"{_OF}: {name}: token_ids: must be integers of 32 bits, got {ids.dtype}")
     return ids.astype(np.int32)
+
+
+def _warn_of_overlap(place: str, writer: LayerWriter, keys: np.ndarray, before: int) -> None:
+    """Keys [KV heads, rows, d] of a piece behind `before` tokens, whose last one has its own."""
+    if before == 0:
+        return
+    held = writer.group["k"]
+    last = held[:, before - 1 : before]
+    again = np.all(encode(keys, element_type(held)) == last, axis=(0, 2))
+    if np.any(last) and np.any(again):
+        warnings.warn(
+            f"{_OF}: {place}: token {before + int(again.argmax())} has the keys of token "
+            f"{before - 1}, the last one of the piece before; pieces follow without overlap",
+            stacklevel=5,
+        )
 
 
 class Recorder:
@@ -135,6 +177,7 @@ class Recorder:
         self._sequences: dict[str, LiveSequence] = {}
         # With what was said of the layer, and tokens so far.
         self._writers: dict[tuple[str, int], tuple[LayerWriter, dict[str, Any], int]] = {}
+        self._refused: set[tuple[str, int]] = set()  # layers whose last call ended in an error
         self._results: Results | None = None
 
     def sequence(
@@ -195,6 +238,9 @@ class Recorder:
                 return found
 
             layer = said("layer", int(layer) if str(layer).isdigit() else layer)
+            if sequence not in self._sequences:
+                self.sequence(sequence)
+            self._refused.add((sequence, layer))
             facts = {
                 "scale": float(said("scale", scale, real)),
                 "sliding_window": said("sliding_window", sliding_window),
@@ -205,58 +251,79 @@ class Recorder:
                 "alibi_slopes": _by_head(f"{place}: alibi_slopes", alibi_slopes),
                 "rope": _rope(rope),
             }
-            if sequence not in self._sequences:
-                self.sequence(sequence)
             arrays = {
                 name: _array(f"{place}: {name}", each) for name, each in zip("qkv", (q, k, v))
             }
-            rows = arrays["k"][0].shape[1]
             answers = None if out is None else _array(f"{place}: out", out)[0]
-            types = {dtype for _, dtype in arrays.values()}
-            writer, first, before = self._writers.get((sequence, layer), (None, facts, 0))
-            if writer is None:
-                total = rows if tokens is None else said("tokens", tokens)
-                shape = LayerShape(
-                    arrays["q"][0].shape[0],
-                    arrays["k"][0].shape[0],
-                    total,
-                    min(total, self._queries or total),
-                    arrays["k"][0].shape[2],
-                    arrays["v"][0].shape[2],
-                    0 if answers is None else answers.shape[1],
-                    out_dtype="float64",
-                )
-                dtype = self._dtype or common_type(types)
-                writer = LayerWriter(self._sequences[sequence], layer, shape, dtype, 0)
-                for name in ("sinks", "alibi_slopes"):
-                    if facts[name] is not None:
-                        writer.group[name] = np.asarray(facts[name], np.float64)
-            elif tokens is not None and said("tokens", tokens) != writer.shape.tokens:
-                raise Error(
-                    f"{_OF}: {place}: tokens is {tokens} here and {writer.shape.tokens} in the "
-                    "first piece; give all pieces the same"
-                )
-            self._check(place, arrays, writer.shape, before)
-            self._check_pieces(place, facts, first, types, writer, answers)
-            for name, (array, _) in arrays.items():
-                writer.write(name, before, array)
-            if answers is not None:
-                writer.write("out", writer.shape.tokens - answers.shape[1], answers)
+            total = None if tokens is None else said("tokens", tokens)
+            try:
+                is_whole = self._write(place, sequence, layer, arrays, answers, facts, total)
+            except BaseException:
+                if (sequence, layer) not in self._writers:
+                    self._sequences[sequence].drop(layer)
+                raise
+            self._refused.discard((sequence, layer))
+            if is_whole:
+                self._sequences[sequence].whole(layer)
+
+    def _write(
+        self,
+        place: str,
+        sequence: str,
+        layer: int,
+        arrays: dict[str, tuple[np.ndarray, str]],
+        answers: np.ndarray | None,
+        facts: dict[str, Any],
+        tokens: int | None,
+    ) -> bool:
+        """Writes a piece; returns whether the layer is whole with it."""
+        rows = arrays["k"][0].shape[1]
+        types = {dtype for _, dtype in arrays.values()}
+        writer, first, before = self._writers.get((sequence, layer), (None, facts, 0))
+        if writer is None:
+            total = rows if tokens is None else tokens
+            shape = LayerShape(
+                arrays["q"][0].shape[0],
+                arrays["k"][0].shape[0],
+                total,
+                min(total, self._queries or total),
+                arrays["k"][0].shape[2],
+                arrays["v"][0].shape[2],
+                0 if answers is None else answers.shape[1],
+                out_dtype="float64",
+            )
+            dtype = self._dtype or common_type(types)
+            writer = LayerWriter(self._sequences[sequence], layer, shape, dtype, 0)
+            for name in ("sinks", "alibi_slopes"):
+                if facts[name] is not None:
+                    writer.group[name] = np.asarray(facts[name], np.float64)
+        elif tokens is not None and tokens != writer.shape.tokens:
+            raise Error(
+                f"{_OF}: {place}: tokens is {tokens} here and {writer.shape.tokens} in the "
+                "first piece; give all pieces the same"
+            )
+        self._check(place, arrays, writer.shape, before)
+        self._check_pieces(place, facts, first, types, writer, answers)
+        _warn_of_overlap(place, writer, arrays["k"][0], before)
+        for name, (array, _) in arrays.items():
+            writer.write(name, before, array)
+        if answers is not None:
+            writer.write("out", writer.shape.tokens - answers.shape[1], answers)
+        if before + rows < writer.shape.tokens:
             self._writers[sequence, layer] = (writer, facts, before + rows)
-            if before + rows < writer.shape.tokens:
-                return
-            del self._writers[sequence, layer]
-            terms = ("scale", "sliding_window", "logit_softcap", "chunk", "causal")
-            writer.finish(Terms(*(facts[name] for name in terms)), facts["rope"])
-            apart = layer_difference(writer.group) if answers is not None else None
-            if apart is not None and not apart.agrees(1e-4):
-                explained = apart.is_of_scale and apart.explained > 0.5
-                factor = f" ({apart.scale_factor:.3g} times it fits best)" if explained else ""
-                raise Error(
-                    f"{_OF}: {place}: attention with these q, k, v differs by {apart.relative:.2g} "
-                    f"from out; check scale{factor}, window and the order of heads"
-                )
-            self._sequences[sequence].whole(layer)
+            return False
+        self._writers.pop((sequence, layer), None)
+        terms = ("scale", "sliding_window", "logit_softcap", "chunk", "causal")
+        writer.finish(Terms(*(facts[name] for name in terms)), facts["rope"])
+        apart = layer_difference(writer.group) if answers is not None else None
+        if apart is not None and not apart.agrees(1e-4):
+            explained = apart.is_of_scale and apart.explained > 0.5
+            factor = f" ({apart.scale_factor:.3g} times it fits best)" if explained else ""
+            raise Error(
+                f"{_OF}: {place}: attention with these q, k, v differs by {apart.relative:.2g} "
+                f"from out; check scale{factor}, window and the order of heads"
+            )
+        return True
 
     def _check(
         self, place: str, arrays: dict[str, tuple[np.ndarray, str]], shape: LayerShape, before: int
@@ -271,7 +338,7 @@ class Recorder:
             if arrays[name][0].shape != wanted:
                 raise Error(
                     f"{_OF}: {place}: {name} has the shape {arrays[name][0].shape}; expected "
-                    f"{wanted}"
+                    f"{wanted}{_remedy(arrays)}"
                 )
         if before + rows > shape.tokens:
             raise Error(
@@ -325,6 +392,11 @@ class Recorder:
                 raise Error(
                     f"{_OF}: sequence {sequence}, layer {layer}: {tokens} of "
                     f"{writer.shape.tokens} tokens were given; give the rest"
+                )
+            for sequence, layer in sorted(self._refused):
+                raise Error(
+                    f"{_OF}: sequence {sequence}: layer {layer} was refused, and not given again; "
+                    "give it right, or repeat the pass without it"
                 )
             self._results = self._dump.finish()
         return self._results

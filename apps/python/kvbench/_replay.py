@@ -247,6 +247,17 @@ def _warn_of_layers(algorithm: str, params: dict[str, Any], n_layers: int) -> No
         )
 
 
+def _warn_of_heads(key: dict[str, Any], layer: Layer) -> None:
+    """What KV heads decide together, a single one decides alone."""
+    if "scope_kv_heads" in key and layer.kv_heads > 1:
+        warnings.warn(
+            f"{_PLACE}: the {layer.kv_heads} KV heads of the layer decide together by "
+            f"{key['algorithm']}, and KV head {key['kv_head']} decides alone here; kvbench.run has "
+            "the layer's numbers",
+            stacklevel=3,
+        )
+
+
 @overload
 def replay(
     layer: Layer,
@@ -491,9 +502,12 @@ def replay(
         if value is not None
     ]
     words += [_keyword_text("rows", rows), _keyword_text("seed", seed)]
-    return _replayed(
+    replayed = _replayed(
         arrays, stream, head, sweep, f"kb.replay({', '.join(words)})", threads, methods
     )
+    if isinstance(data[0], Layer) and not methods:
+        _warn_of_heads(replayed.record["key"], data[0])
+    return replayed
 
 
 # Where a sweep says what a keyword does.
