@@ -293,7 +293,7 @@ def refuse_terms(call: Call) -> None:
 
 
 def sinks_of(call: Call) -> torch.Tensor | None:
-    """[Hq]: the logit that every row of a query head has beside those of its tokens, if any."""
+    """[Hq]: the logit that every row of a query head has besides those of its tokens, if any."""
     sinks = call.more.get("s_aux")
     if sinks is None:
         sinks = getattr(call.module, "sinks", None)

@@ -26,7 +26,7 @@ TENSORS = {
 }
 # Arrays that are not [heads, tokens, columns]: their dimensions.
 FURTHER = {"sinks": "Hq", "alibi_slopes": "Hq", "residual_norm": "rows", "wo": "Hq, dv, hidden"}
-# Facts of a layer that an array beside it says, in place of an option.
+# Facts of a layer that an array next to it gives, in place of an option.
 FACTS = (
     *("inv_freq", "scale", "sliding_window", "logit_softcap", "chunk", "value_in_key"),
     *("kv_layer", "rope_theta", "rope_attention_scaling"),

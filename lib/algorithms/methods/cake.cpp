@@ -10,7 +10,7 @@
 //   V = sum over heads and tokens of the unbiased variance over the rows -> variance
 //   b_l = trunc(p_l / sum p (budget - w) L), p_l = H^(1/tau1) V^(1/tau2), L layers of the scope
 //   score = mean over rows + gamma unbiased variance over rows, pooled (avg) and averaged over the
-//   group; the best b_l stay beside the window                 -> selected
+//   group; the best b_l stay besides the window                 -> selected
 // Budgets beyond a layer's tokens are cut and spread over the other layers, then what is missing to
 // (budget - w) L, or too much, over those below their tokens, or above 1; where one pass does not
 // reach that total it stays as it is. A prompt of at most budget + window tokens is kept whole.

@@ -17,7 +17,7 @@
 // token counts as often as it is drawn, where the release's masks keep one of equal draws. As in
 // its experiments the tokens of the largest logits are known without a search, which traffic does
 // not count; it counts the keys of the base's draws.
-// Run beside that code in double precision, each with 400 draws of its own, 64 sinks, recent and
+// Run next to that code in double precision, each with 400 draws of its own, 64 sinks, recent and
 // top tokens, base 0.02, epsilon and delta 0.1, the last row of two heads of the shipped dump: mean
 // relative errors of 0.351 (standard error 0.005) and 0.0200 (0.0002) here, 0.342 (0.004) and
 // 0.0199 (0.0002) there.
