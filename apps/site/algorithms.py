@@ -1,4 +1,4 @@
-"""A page per algorithm: what the registry says of it, the head of its file, figures, its floor."""
+"""A page per algorithm: its entry in the registry, the head of its file, figures, its floor."""
 
 import html
 import json

@@ -173,7 +173,7 @@ def _floating(place: str, array: np.ndarray, wanted: str) -> None:
     message = f"{place}: {array.dtype} {list(array.shape)}; floating-point {wanted} is wanted"
     if array.dtype.kind in "iu" and array.dtype.itemsize <= 2:
         fitting = [t for t in (*BITS,) if BITS[t] == array.dtype.itemsize]
-        message += f"; if these are the bits of floats, --bits says of which: {', '.join(fitting)}"
+        message += f"; if these are the bits of floats, name them by --bits: {', '.join(fitting)}"
     raise Fault(message)
 
 

@@ -1,4 +1,4 @@
-// Whether the summary of a results file is what its records come to: `kvbench verify`.
+// Whether the summary of a results file follows from its records, for `kvbench verify`.
 #pragma once
 
 #include <cstddef>
