@@ -1,6 +1,6 @@
-// attention_matching: tokens of the prompt that reference queries (its own last ones) attend to,
-// fitted once so that they answer these queries as all tokens do: a weight each, which makes the
-// softmax sums agree, and a value each, which makes the answers agree.
+// attention_matching: tokens of the prompt that reference queries (its own last ones) attend to.
+// They are fitted once, so that they answer these queries as all tokens do: a weight each makes the
+// softmax sums agree, and a value each makes the answers agree.
 //
 // Source: Attention Matching, released code adamzweiger/compaction 2e59cc8: AM-HighestAttnKeys
 // (select rms) and AM-OMP (select omp) in their -basic forms. H2O+ of its tables is select mean,

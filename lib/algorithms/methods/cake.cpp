@@ -1,5 +1,5 @@
-// cake: what the last prompt rows attend to on average, and with how much change from row to row;
-// the budget of each layer follows from the entropy and the variance of its attention. `budget` is
+// cake: what the last prompt rows attend to on average, and with how much change from row to row.
+// The budget of each layer follows from the entropy and the variance of its attention. `budget` is
 // the mean over layers.
 //
 // Source: CAKE (Qin et al., arXiv 2503.12491; code antgroup/cakekv c4675ce, cake/utils.py

@@ -1,6 +1,6 @@
 // performer: positive random features of the softmax kernel hold the middle of the prompt in a
-// state of fixed size, besides exact sinks and recent tokens; streaming, also tokens that leave the
-// recent ones later.
+// state of fixed size, besides exact sinks and recent tokens. When streaming, they also hold tokens
+// that leave the recent ones later.
 //
 // Source: Performer's FAVOR+ (positive orthogonal random features), as released.
 //   m -> features, omega_r -> key of feature row r, times 1 / sqrt(scale), phi_r(k) =

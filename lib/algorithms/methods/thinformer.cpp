@@ -1,4 +1,4 @@
-// thinformer: kernel thinning of the prompt's middle: in rounds, one token of each pair stays, so
+// thinformer: kernel thinning of the prompt's middle. In rounds, one token of each pair stays, so
 // that the kept half has nearly the sums of the whole for a kernel of keys and values.
 //
 // Source: Thinformer (Carrell et al.), KH-Compress(g), and its released code, microsoft/thinformer

@@ -1,6 +1,6 @@
-// vattention: holds every token; a row reads attention sinks, recent tokens, those of the largest
-// logits, and of the others a uniform sample, as large as a bound on the error of the softmax sum
-// asks for.
+// vattention: holds every token. A row reads attention sinks, recent tokens, those of the largest
+// logits, and a uniform sample of the others. The sample is as large as a bound on the error of the
+// softmax sum requires.
 //
 // Source: vAttention (2510.05688) by the code xAlg-ai/sparse-attention-hub 1a048c9
 // (adaptive_sampling.py, its bound on the denominator).
