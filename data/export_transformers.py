@@ -54,8 +54,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--materialised",
         action="store_true",
-        help="store every head's keys and values, not the latents that the model caches "
-        "(DeepSeek)",
+        help="store every head's keys and values, not the latents that the model caches (DeepSeek)",
     )
     p.add_argument(
         "--dtype",
