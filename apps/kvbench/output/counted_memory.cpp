@@ -115,7 +115,7 @@ std::optional<std::string> tokens_text(const std::vector<Kept>& all, const Param
     });
     if (!holds) return std::nullopt;
     return fmt::format(
-        "a 2^-{} part of the prompt's middle, its sinks and recent tokens, and every decoded token",
+        "2^-{} of the prompt's middle, its sinks and recent tokens, and every decoded token",
         given->name);
   }
   const auto of_given = [](const Kept& k) { return k.size.given; };
