@@ -19,9 +19,8 @@ T2 = 4.302652729911275  # Student's t, two degrees of freedom, 97.5 %
 
 
 def record(protocol, label, kl, rank, error, memory=0.2):
-    return {"protocol": protocol, "label": label, "params": {"budget": {"memory": memory}}, "status": "ok", "rank": rank,
-            "kl": [kl - 1, kl + 1], "error": error, "held": 0.5, "mass": 0.01, "mass_exact": 0.04, "memory": memory,
-            "reads": memory}
+    return {"protocol": protocol, "label": label, "status": "ok", "rank": rank, "kl": [kl - 1, kl + 1],
+            "error": error, "held": 0.5, "mass": 0.01, "mass_exact": 0.04, "memory": memory, "reads": memory}
 
 
 def line(text, *records, depth=0.1):
@@ -50,7 +49,7 @@ class Questions(unittest.TestCase):
         lines = [line(text, record("unseen", "uniform", 5.0, [8, 1], 0.4),
                       record("unseen", "snapkv", 5.0 - gain, [2, 1 if gain < 3 else 2], 0.2),
                       record("seen", "snapkv", 1.0, [1, 1], 0.1),
-                      record("unseen", "quest", 1.0, [1, 1], 0.1, 1.0) | {"params": {"budget": 0.2}, "reads": 0.34})
+                      record("unseen", "quest", 1.0, [1, 1], 0.1, 1.0) | {"reads": 0.34})
                  for text, gain in (("a", 1), ("b", 2), ("c", 3))]
         found = self.tables(*lines, line("d"))
         asked = found["asked"].set_index("depth").loc["all"]
@@ -76,15 +75,6 @@ class Questions(unittest.TestCase):
         ranks = found["ranks"].query("depth == 'all'").set_index(["protocol", "metric"])
         self.assertEqual((ranks.loc["unseen", "error"]["rho"], ranks.loc["unseen", "error"]["methods"]), (1.0, 2))
         self.assertEqual(set(found["distances"]["depth"]), {0.1})
-
-    def test_the_memory_asked_for_is_that_of_the_setting(self):
-        """A memory, a fraction of the prompt, or, of a setting without a budget, the nearest that others name."""
-        settings = {"snapkv": ({"budget": {"memory": 0.3}}, 0.29), "quest": ({"budget": 0.1}, 1.0),
-                    "balancekv_prefill": ({"T": 3}, 0.17), "uniform": ({"T": 1}, 0.25), "kcenter": ({"budget": 64}, 0.1)}
-        records = [record(protocol, label, 1.0, [1, 1], 0.1) | {"params": params, "memory": held}
-                   for protocol in ("seen", "unseen") for label, (params, held) in settings.items()]
-        found = self.tables(*(line(text, *records) for text in "abc"))["methods"].set_index(["protocol", "label"])["asked"]
-        self.assertEqual([found["unseen", label] for label in settings], [0.3, 0.1, 0.1, 0.3, 0.1])
 
     def test_an_interval_that_no_text_turns(self):
         lines = [line(text, record("seen", "h2o", 3.0, [3, 1], 0.3),
