@@ -1,4 +1,4 @@
-# Debian's packages and Python environments, for bootstrap.sh and the scripts beside the tests, which source
+# Debian's packages and Python environments, for bootstrap.sh and the scripts next to the tests, which source
 # this file. It goes to the root of the checkout.
 # shellcheck shell=bash
 set -euo pipefail

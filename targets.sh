@@ -1,4 +1,4 @@
-# Builds and runs of tests, for bootstrap.sh and the scripts beside the tests; environment.sh sources it.
+# Builds and runs of tests, for bootstrap.sh and the scripts next to the tests; environment.sh sources it.
 # shellcheck shell=bash
 
 # A preset of CMakePresets.json, and further options; quiet if it succeeds.

@@ -17,7 +17,7 @@
 //                             row 8 i + l / 4, column 4 s + l % 4, and b(t, j, s) is B's row
 //                             4 s + l % 4, column 8 j + l / 4. How the four products of a step are
 //                             added is the device's choice. `fetches()`, which may be left out,
-//                             begins fetches beside the products. It ends as fetched() does
+//                             begins fetches next to the products. It ends as fetched() does
 //   block.template fetch<kColumns>(to, from, stride, rows, columns)
 //                             begins to copy a matrix of the device's memory, whose rows are
 //                             `stride` doubles apart, to the shared matrix `to`, and zeros to where

@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
         "--config", type=Path, required=True, help="a sweep file; its dumps are not read"
     )
     p.add_argument("--out", type=Path, required=True, help="folder for loop.json and its files")
-    p.add_argument("--tokens", type=int, default=2048, help="of each text (default 2048)")
+    p.add_argument("--tokens", type=int, default=2048, help="tokens of each text (default 2048)")
     p.add_argument(
         "--decisions",
         choices=["replayed", "live"],

@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
         "--evidence",
         type=Path,
         help="the .json that make_needle.py wrote with these --token-ids: the tokens that an "
-        "answer needs, the rows that ask, and the prompt's length unless --prompt-tokens says it",
+        "answer needs, the rows that use them, and the prompt's length without --prompt-tokens",
     )
     p.add_argument("--layers", default="all", help="all, or 0-based: 0,1,15 or 0-7,31")
     p.add_argument("--queries", default="all", help="all, or last:N (default all)")
@@ -54,8 +54,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--materialised",
         action="store_true",
-        help="of attention over latents (DeepSeek) store every head's keys and values, not the "
-        "latents that the model caches",
+        help="store every head's keys and values, not the latents that the model caches (DeepSeek)",
     )
     p.add_argument(
         "--dtype",

@@ -250,7 +250,7 @@ class Writer:
     def _check_copies(
         self, place: str, rows: dict[str, np.ndarray], source: int, index: int
     ) -> None:
-        """Keys and values beside --kv-layer are those of the layer that is read."""
+        """Keys and values besides --kv-layer are those of the layer that is read."""
         for name, theirs in zip("kv", self._keys[source, index]):
             if name in rows and not np.array_equal(rows[name], theirs):
                 raise Fault(

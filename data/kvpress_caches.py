@@ -336,7 +336,7 @@ def parser() -> argparse.ArgumentParser:
         "--ratio",
         type=ratio,
         nargs="+",
-        help="parts of the prompt that are removed, as kvpress has it",
+        help="fractions of the prompt that are removed, as in kvpress",
     )
     p.add_argument(
         "--prompt-tokens",
@@ -349,7 +349,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--sequences", nargs="+", help="sequences of the dump (default: all)")
     p.add_argument("--layers", nargs="+", help="layers of the dump (default: all)")
-    p.add_argument("--seed", type=int, default=0, help="of presses that draw (default 0)")
+    p.add_argument("--seed", type=int, default=0, help="seed of presses that draw (default 0)")
     p.add_argument("--fresh", action="store_true", help="replace existing files")
     return p
 

@@ -174,7 +174,7 @@ def parser() -> argparse.ArgumentParser:
     m.add_argument("--text", type=Path, required=True, help="UTF-8 text to put the needle into")
     m.add_argument("--needle", required=True, help="the sentence, with a space before it")
     m.add_argument("--question", required=True, help="question after the text")
-    m.add_argument("--answer", default="", help="behind the question (default: none)")
+    m.add_argument("--answer", default="", help="text after the question (default: none)")
     m.add_argument("--depth", type=float, default=0.5, help="0: first, 1: last (default 0.5)")
     m.add_argument("--tokens", type=int, required=True, help="tokens in all")
     m.add_argument("--out", type=Path, required=True, help="NAME of NAME.npy and NAME.json")
@@ -182,7 +182,7 @@ def parser() -> argparse.ArgumentParser:
     k = commands.add_parser("mark", help="write the evidence into the dump of these tokens")
     k.add_argument("dump", type=Path)
     k.add_argument("--evidence", type=Path, required=True, help="the .json of make")
-    k.add_argument("--sequence", help="of the dump (default: its only one)")
+    k.add_argument("--sequence", help="sequence of the dump (default: its only one)")
     k.set_defaults(run=mark)
     return p
 

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # tests/generate.sh [KVBENCH]: the tables of lib/algorithms/ALGORITHMS.md and VERIFIED.md, lib/storage/README.md
 # and configs/RESULTS.md, and the recorded messages (tests/cli/bad_inputs/messages.txt), as the program
-# prints them; that of the build, if none is given. The tables of lib/algorithms also need
-# plots/kvplot/methods.json.
+# prints them; that of the build, if none is given. tests/support/known_methods.py adds what their code lacks.
 program=${1:+$(realpath "$1")}
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
 
@@ -22,12 +21,14 @@ if [[ -z $program ]]; then
   build
   program=$PWD/build/bin/kvbench
 fi
-table_of lib/storage/README.md "$program" list storage --markdown
 table_of configs/RESULTS.md "$program" list metrics --markdown
 table_of configs/RESULTS.md "$program" list derived --markdown
 # The system's python3, as in CMake: without its h5py the tables of damaged files are left out.
 python=/usr/bin/python3
 [[ -x $python ]] || python=python3
-table_of lib/algorithms/VERIFIED.md "$python" -B tests/support/known_methods.py verified
+for table in verified verified-codecs not-in-field; do
+  table_of lib/algorithms/VERIFIED.md "$python" -B tests/support/known_methods.py $table
+done
 table_of lib/algorithms/ALGORITHMS.md "$python" -B tests/support/known_methods.py algorithms "$program"
+table_of lib/storage/README.md "$python" -B tests/support/known_methods.py codecs "$program"
 KVBENCH_UPDATE_MESSAGES=1 KVBENCH_PROGRAM=$program KVBENCH_SOURCE=$PWD "$python" tests/cli/bad_input_test.py

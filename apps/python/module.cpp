@@ -242,7 +242,7 @@ void define_exceptions(nb::module_& module) {
       *new nb::exception<InputError>(module, "Error", PyExc_ValueError);
   error.attr("__module__") = "kvbench";
   error.attr("__doc__") =
-      "What is wrong with the input, in the program's words: one line per error. `reasons` lists "
+      "Errors of the input, in the program's words: one line per error. `reasons` lists "
       "them.";
   error.attr("reasons") = nb::module_::import_("builtins")
                               .attr("property")(nb::cpp_function([](const nb::handle& self) {

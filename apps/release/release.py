@@ -111,7 +111,9 @@ def release(root: Path, files: list[Path], out: Path) -> list[Path]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", type=Path, nargs="*", metavar="WHEEL", help="of this version")
+    parser.add_argument(
+        "files", type=Path, nargs="*", metavar="WHEEL", help="wheels of this version"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder; made, or empty")
     arguments = parser.parse_args()
     try:

@@ -1,4 +1,4 @@
-"""A page per algorithm: what the registry says of it, the head of its file, figures, its floor."""
+"""A page per algorithm: its entry in the registry, the head of its file, figures, its floor."""
 
 import html
 import json
@@ -43,7 +43,7 @@ def read_head(source: str, name: str) -> Head:
     last_kept = False
     for line in lines:
         kept = line.startswith("  ")
-        begins = re.match(r"(Source|Departures|Variants|Noted|Compared|Run beside)\b", line)
+        begins = re.match(r"(Source|Departures|Variants|Noted|Compared|Run next to)\b", line)
         if not line.strip():
             head.paragraphs.append("")
         elif not head.paragraphs or kept != last_kept or (begins and not kept):
@@ -240,14 +240,14 @@ class AlgorithmPages:
 
     def _floor(self, page: str, algorithm: str) -> list[str]:
         rows = rows_of(self._read[FLOORS], algorithm)
+        title = f"## What {algorithm} costs, next to its floor"
         if not rows:
-            said = self._link(page, "why", FLOORS)
-            return [f"## What {algorithm} costs, beside its floor", f"It has no floor: see {said}."]
+            return [title, f"It has no floor: see {self._link(page, 'why', FLOORS)}."]
         head, cells = rows[0], rows[1]
         table = [head[1:], ["---"] * (len(head) - 1), cells[1:]]
         lines = [f"| {' | '.join(each)} |" for each in table]
         said = self._link(page, "how it was measured, and on what", FLOORS)
-        return [f"## What {algorithm} costs, beside its floor", "\n".join(lines), f"See {said}."]
+        return [title, "\n".join(lines), f"See {said}."]
 
     def _sweeps(self, page: str, algorithm: str) -> list[str]:
         sweeps = sweeps_of(self._root, algorithm)

@@ -42,8 +42,8 @@ MENU: dict[str, dict[str, str]] = {
         "lib/algorithms/VERIFIED.md": "What was compared with what",
         "configs/papers/README.md": "Published settings",
         "tests/bench/FLOORS.md": "What methods cost",
-        "data/KVPRESS.md": "Beside kvpress",
-        "tests/peers/README.md": "Beside others' code",
+        "data/KVPRESS.md": "Next to kvpress",
+        "tests/peers/README.md": "Next to others' code",
     },
     "Findings": {
         "plots/FINDINGS.md": "Findings",

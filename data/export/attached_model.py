@@ -103,7 +103,7 @@ class AttachedModel:
         with ExitStack() as stack:
             _modules.update(model.modules())
             stack.callback(_modules.difference_update, list(model.modules()))
-            if "torch._dynamo" in sys.modules:  # compiled code is not heard
+            if "torch._dynamo" in sys.modules:  # compiled code is not recorded
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             hooks = [
                 *attention_capture.install_hook(model),

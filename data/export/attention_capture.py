@@ -139,7 +139,7 @@ def implementation_for(config: PretrainedConfig) -> str:
 
 
 def install_hook(model: torch.nn.Module) -> list[InnerAttention]:
-    """Once, after loading: has modules heard that ask no AttentionInterface, until they are
+    """Once, after loading: has modules recorded that ask no AttentionInterface, until they are
     removed."""
     named = [(module, INNER.get(type(module).__name__)) for module in model.modules()]
     return [InnerAttention(module, parts, _inner_answers) for module, parts in named if parts]
@@ -265,13 +265,13 @@ def decode_after(
 
 def refuse_to_decode(config: PretrainedConfig, layers: set[int]) -> None:
     """Refuses models that `decode_after` cannot continue; `layers` are those whose attention is
-    heard."""
+    recorded."""
     text = config.get_text_config()
     others = set(range(text.num_hidden_layers)) - layers
     if others:
         raise Fault(
             f"{config.model_type}: layers {', '.join(map(str, sorted(others)))} have no attention "
-            "that is heard, so that their state after the prompt is unknown; use a model whose "
+            "that is recorded, so that their state after the prompt is unknown; use a model whose "
             "layers all attend"
         )
 
@@ -283,7 +283,7 @@ def refuse_model(config: PretrainedConfig) -> None:
     if kind not in INNER_TYPES and getattr(text, "alibi", False):
         raise Fault(
             f"{kind}: its attention, with ALiBi's bias by distance, does not go through "
-            "transformers' AttentionInterface, and this exporter hears none but Bloom's and MPT's; "
+            "transformers' AttentionInterface, and this exporter records Bloom's and MPT's alone; "
             "import_arrays.py takes q, k, v and alibi_slopes from code of your own"
         )
 
@@ -296,7 +296,7 @@ def refuse_terms(call: Call) -> None:
 
 
 def sinks_of(call: Call) -> torch.Tensor | None:
-    """[Hq]: the logit that every row of a query head has beside those of its tokens, if any."""
+    """[Hq]: the logit that every row of a query head has besides those of its tokens, if any."""
     sinks = call.more.get("s_aux")
     if sinks is None:
         sinks = getattr(call.module, "sinks", None)
@@ -472,7 +472,7 @@ def _theta(config: object, kind: str, frequencies: tuple[float, ...]) -> float:
 
 @functools.cache
 def require_fit() -> None:
-    """A trial of all that a dump rests on, on random weights: what is heard of a piece and of
+    """A trial of all that a dump rests on, on random weights: what is recorded of a piece and of
     the next one over its cache, which mask, whose answers. Raises Fault if this version of
     transformers works otherwise."""
     state = torch.get_rng_state()
@@ -518,7 +518,7 @@ def _try_out() -> None:
             model(input_ids=some, past_key_values=cache, use_cache=True)
     if [call.layer for call in heard] != [0, 1, 0, 1]:
         raise unfit(
-            f"of two layers that read two pieces of a text {len(heard)} calls were heard, not 4"
+            f"two layers read two pieces of a text; {len(heard)} calls were recorded, expected 4"
         )
     for call, answer in zip(heard, answers, strict=True):
         past, rows = (0, first) if call.k.shape[2] == first else (first, second)

@@ -76,7 +76,7 @@ def slopes_of(bias: torch.Tensor | None, where: str) -> torch.Tensor | None:
         return None
     exact = bias.detach().double().cpu()
     token = torch.arange(exact.shape[1])
-    # A step beside a token whose bias is 0, the first or the last, is the slope itself, unrounded.
+    # A step next to a token whose bias is 0, the first or the last, is the slope itself, unrounded.
     if bool((exact[:, -1] == 0).all()):
         slopes = exact[:, -1] - exact[:, -2]
         expected = slopes[:, None] * (token - token[-1])

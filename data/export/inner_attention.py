@@ -1,5 +1,5 @@
 """Attention of modules that ask no AttentionInterface: Bloom and MPT add ALiBi's bias to their
-logits themselves. They are heard by their parts, and answer by their own forward, given other
+logits themselves. They are recorded by their parts, and answer by their own forward, given other
 queries and keys."""
 
 from __future__ import annotations

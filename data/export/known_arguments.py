@@ -1,4 +1,4 @@
-"""Which arguments models hand to attention beside queries, keys, values and mask, and what each of
+"""Which arguments models hand to attention besides queries, keys, values and mask, and what each of
 them means for a dump. Another one may change the answer, and ends the reading with its name."""
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Latents:
 
     @contextmanager
     def listening(self, model: torch.nn.Module) -> Iterator[None]:
-        """Inside, the model's layers are heard."""
+        """Inside, the model's layers are recorded."""
         hooks = []
         for module in model.modules():
             if has_latents(module):

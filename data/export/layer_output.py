@@ -83,7 +83,7 @@ class LayerOutputs:
 
     @contextmanager
     def listening(self, model: torch.nn.Module) -> Iterator[None]:
-        """Inside, the model's layers are heard."""
+        """Inside, the model's layers are recorded."""
         modules = dict(model.named_modules())
         hooks = []
         for name, module in modules.items():

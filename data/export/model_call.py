@@ -45,7 +45,7 @@ def bound(function: Callable, given: tuple, named: Mapping[str, Any]) -> dict[st
 
 def texts_of_pass(arguments: Mapping[str, Any]) -> tuple[list[Text], bool]:
     """The texts that a pass of the model reads, and whether it is one over the whole of one text,
-    which can be heard itself."""
+    which can be recorded itself."""
     ids = _ids(arguments.get("input_ids"), "the model is given no input_ids")
     cache = arguments.get("past_key_values")
     if cache is not None and not (isinstance(cache, DynamicCache) and not cache.get_seq_length()):

@@ -39,7 +39,7 @@ def query_rows(text: str) -> int | None:
 
 
 def layer_numbers(text: str, count: int, attending: set[int]) -> frozenset[int]:
-    """The chosen layers; `attending` are those of `count` whose attention is heard."""
+    """The chosen layers; `attending` are those of `count` whose attention is recorded."""
     if text == "all":
         return frozenset(attending)
     chosen: set[int] = set()
@@ -61,7 +61,7 @@ def layer_numbers(text: str, count: int, attending: set[int]) -> frozenset[int]:
 def bypasses(kind: str) -> Fault:
     return Fault(
         f"{kind}: its attention does not go through transformers' AttentionInterface, so "
-        "that nothing can be heard of it"
+        "that none can be recorded"
     )
 
 

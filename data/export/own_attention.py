@@ -70,6 +70,6 @@ def _compare(
     if not middle <= (LIMIT_16_BITS if narrow else LIMIT):
         raise Fault(
             f"{model.config.model_type}: with its own eager attention the model's logits differ by "
-            f"{middle:.2g} of their size, so that it attends otherwise than is heard; "
+            f"{middle:.2g} of their size, so that not all of its attention is recorded; "
             "import_arrays.py takes q, k, v and out of code of your own"
         )

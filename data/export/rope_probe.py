@@ -27,7 +27,7 @@ PROBED = 16
 
 
 def find_ropes(model: torch.nn.Module, ids: torch.Tensor) -> dict[int, Rope | None]:
-    """Per layer whose attention is heard, the rotation at this length; None if there is none
+    """Per layer whose attention is recorded, the rotation at this length; None if there is none
     or the format cannot express it (learned positions, other dimensions than the first). `ids`
     [n], n >= 4."""
     probed = _probed(ids)

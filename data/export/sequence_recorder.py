@@ -155,7 +155,7 @@ class Recorder:
 
     @property
     def writers(self) -> dict[int, LayerWriter]:
-        """By layer that was heard."""
+        """By layer that was recorded."""
         return self._writers
 
     @property
@@ -283,7 +283,7 @@ class Recorder:
         return all(terms.causal for terms in self._terms.values())
 
     def _finish_layer(self, layer: int) -> None:
-        """Writes the attributes of a layer of which all tokens were heard."""
+        """Writes the attributes of a layer of which all tokens were recorded."""
         if self._plan.wo:
             self._writers[layer].write_residual_norms(self.outputs.residual_norms(layer))
         self._check_terms(layer, self._ropes)
@@ -291,10 +291,10 @@ class Recorder:
         self._whole(layer)
 
     def finish(self) -> None:
-        """Once the whole text was heard."""
+        """Once the whole text was recorded."""
         for layer, tokens in self._seen.items():
             if tokens != self._tokens:
-                raise Fault(f"layer {layer} heard of {tokens} of {self._tokens} tokens")
+                raise Fault(f"layer {layer}: {tokens} of {self._tokens} tokens were recorded")
             if self._plan.wo:
                 self._finish_layer(layer)
         if len({terms.causal for terms in self._terms.values()}) > 1:

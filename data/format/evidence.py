@@ -1,5 +1,5 @@
 """Evidence: which tokens of a sequence an answer needs, and which rows ask for them; what
-make_needle.py writes beside token ids, and dumps hold."""
+make_needle.py writes next to token ids, and dumps hold."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ TENSORS = {
 }
 # Arrays that are not [heads, tokens, columns]: their dimensions.
 FURTHER = {"sinks": "Hq", "alibi_slopes": "Hq", "residual_norm": "rows", "wo": "Hq, dv, hidden"}
-# Facts of a layer that an array beside it says, in place of an option.
+# Facts of a layer that an array next to it gives, in place of an option.
 FACTS = (
     *("inv_freq", "scale", "sliding_window", "logit_softcap", "chunk", "value_in_key"),
     *("kv_layer", "rope_theta", "rope_attention_scaling"),
@@ -173,7 +173,7 @@ def _floating(place: str, array: np.ndarray, wanted: str) -> None:
     message = f"{place}: {array.dtype} {list(array.shape)}; floating-point {wanted} is wanted"
     if array.dtype.kind in "iu" and array.dtype.itemsize <= 2:
         fitting = [t for t in (*BITS,) if BITS[t] == array.dtype.itemsize]
-        message += f"; if these are the bits of floats, --bits says of which: {', '.join(fitting)}"
+        message += f"; if these are the bits of floats, name them by --bits: {', '.join(fitting)}"
     raise Fault(message)
 
 

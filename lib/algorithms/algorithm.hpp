@@ -39,7 +39,7 @@ struct CellContext {
 enum class ReplayScope { kHead, kLayer, kModel };
 
 // The logits of one decode row, for algorithms that score: of all visible tokens [lo, end), with
-// exponentials e = exp(x - max) beside them, or of the tokens that can be kept alone.
+// exponentials e = exp(x - max) next to them, or of the tokens that can be kept alone.
 struct RowLogits {
   Index row = 0;
   Index lo = 0;
@@ -149,7 +149,7 @@ inline constexpr double kSketchRowBytes = 2.0 * sizeof(SketchRow);
 // Bytes of a vector of a sketch's own, besides its numbers.
 inline constexpr double kVectorBytes = 48.0;
 
-// Bytes of host memory that a cell takes at most beside the sketch rows of plain tokens.
+// Bytes of host memory that a cell takes at most besides the sketch rows of plain tokens.
 struct CellMemory {
   double held = 0.0;     // from its first row to its last: tables per token, matrices
   double working = 0.0;  // more at one time, copies of the stream's vectors included

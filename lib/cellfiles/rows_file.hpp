@@ -52,7 +52,7 @@ class RowsFile {
   bool was_damaged_ = false;
 };
 
-// The same file, with the journal beside it of a run that may not have ended; for reading.
+// The same file, with the journal next to it of a run that may not have ended; for reading.
 class RowsReader {
  public:
   // Throws InputError if neither is there, or the file cannot be read or a cell of it is damaged,

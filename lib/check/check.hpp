@@ -26,7 +26,7 @@ struct BoundOutcome {
   Index matched = 0;               // cells of the results that `where` selects
   Index tested = 0;                // those of them that count for or against the bound
   std::vector<Json> vacuous;       // cell_reference()s: no verified bound, never held
-  std::vector<Json> skipped;       // the sweep skipped them; `reason` beside the reference
+  std::vector<Json> skipped;       // the sweep skipped them; `reason` next to the reference
   std::vector<Json> undefined;     // baseline: null in both
   Json evidence = Json::object();  // evidence that the verdict rests on, by kind
   std::vector<Violation> violations;

@@ -1,4 +1,4 @@
-// Whether the summary of a results file is what its records come to: `kvbench verify`.
+// Whether the summary of a results file follows from its records, for `kvbench verify`.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct SummaryDifference {
 };
 
 struct SummaryCheck {
-  std::size_t entries = 0;        // that the records make, and that the file has beside
+  std::size_t entries = 0;        // that the records make, and that the file has besides
   std::size_t equal = 0;          // those of them that the file has so
   std::size_t layer_records = 0;  // whose own numbers are taken as they are
   std::vector<SummaryDifference> differences;

@@ -77,8 +77,8 @@ struct Stream {
   // a part is at position prompt + r, and sees the prompt and the part's rows up to itself.
   std::vector<ConstMatrix> repeat_queries;  // G x [repeat->rows(), d]
   ConstMatrix repeat_keys;                  // [repeat->rows(), d]
-  // G: a logit that every row of a query head has beside those of its tokens, in its softmax alone:
-  // of a sink without a value, which every method holds. Empty: none.
+  // G: a logit that every row of a query head has besides those of its tokens, in its softmax
+  // alone: of a sink without a value, which every method holds. Empty: none.
   std::vector<double> sinks;
   // G: slope (j - i) is added to the logit of row i and token j, after scale and soft-cap (ALiBi).
   // Empty: none.

@@ -23,7 +23,7 @@ struct RepeatTensors {
   TensorShape k;
 };
 
-// A layer's q_repeat [Hq, Nr, d] and k_repeat [Hkv, Nr, d], if it has them, beside its q and k.
+// A layer's q_repeat [Hq, Nr, d] and k_repeat [Hkv, Nr, d], if it has them, besides its q and k.
 std::optional<RepeatTensors> check_repeat_tensors(ErrorList& errors, hid_t layer,
                                                   const std::string& location,
                                                   const std::optional<TensorShape>& q,

@@ -14,7 +14,7 @@ namespace kvbench {
 // a file is first read in a child process, and this one touches it only if the child came through.
 //
 // The child is made by fork(): a library knows no program to start, and the child then does exactly
-// what this process will do next, from the same state of the heap. It may be made beside other
+// what this process will do next, from the same state of the heap. It may be made next to other
 // threads (OpenMP's, CUDA's): it calls nothing but HDF5, whose lock (hdf5::Session) this thread
 // takes first, and the allocator, which glibc keeps usable; it leaves by _exit. A program that
 // uses HDF5 from other threads without that lock must not do so meanwhile.

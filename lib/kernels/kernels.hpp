@@ -37,7 +37,7 @@ struct ExactRows {
 
 // Logits of the G query heads at some rows of a stream: x(r * G + g, j) for the visible tokens
 // j of row i = rows[r], undefined elsewhere; exponentials e = exp(x - m_i) and m_i, the largest
-// logit of tokens and sink, beside them.
+// logit of tokens and sink, next to them.
 struct LogitBlock {
   std::vector<Index> rows;        // token positions, ascending
   Index tokens = 0;               // columns: what the last row sees ends there

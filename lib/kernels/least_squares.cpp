@@ -62,9 +62,9 @@ void add_transposed_product(ConstMatrix x, ConstMatrix y, bool upper, MutableMat
   });
 }
 
-// Symmetric A to tridiagonal form: diagonal, and the squares of what is beside it. A is scaled by a
-// power of 2 to numbers of at most 2, so that no square overflows; what rounding leaves of a column
-// that depends on others (below 2^-53) is taken for 0, before its squares vanish.
+// Symmetric A to tridiagonal form: diagonal, and the squares of what is next to it. A is scaled by
+// a power of 2 to numbers of at most 2, so that no square overflows; what rounding leaves of a
+// column that depends on others (below 2^-53) is taken for 0, before its squares vanish.
 class Tridiagonal {
  public:
   explicit Tridiagonal(ConstMatrix a)

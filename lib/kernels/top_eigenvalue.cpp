@@ -21,7 +21,7 @@ constexpr int kNewtonSteps = 12;
 constexpr int kRitzSteps = 40;
 constexpr double kNewtonGap = 1e-2;    // relative; below it Newton's step wanders
 constexpr double kMinGap = 1e-3;       // relative; below it a factorisation proves the bound
-constexpr double kUnderflow = 1e-100;  // smallest size to square or factorise, beside `all`
+constexpr double kUnderflow = 1e-100;  // smallest size to square or factorise, next to `all`
 
 ConstView view_of(ConstMatrix m) {
   return {m.data, m.rows, m.cols, Eigen::OuterStride<>(m.stride)};
@@ -174,7 +174,7 @@ bool FollowedEigenvalue::by_newton(ConstMatrix view, double& found) {
       found = ritz * scale_;
       return true;
     }
-    // Newton's step for `all` in place of the matrix: (t - all)^-1 r beside the top eigenvector.
+    // Newton's step for `all` in place of the matrix: (t - all)^-1 r besides the top eigenvector.
     correction.noalias() = vectors.transpose() * residual;
     correction.head(d - 1).array() /= ritz - values.head(d - 1).array();
     correction[d - 1] = 0.0;

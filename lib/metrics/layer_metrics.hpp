@@ -1,4 +1,4 @@
-// Errors of a whole layer: what the errors of its heads come to after the output projection W_O.
+// Errors of a whole layer: those of its heads, added up behind the output projection W_O.
 // One row of one table each, as in metric_table.hpp; they are in the records of `layers`.
 #pragma once
 

@@ -15,7 +15,7 @@
 
 namespace kvbench {
 
-// One answer beside the exact one, at one row and query head. Sums are scaled as in Answer, by
+// One answer next to the exact one, at one row and query head. Sums are scaled as in Answer, by
 // exp(-max_logit of the reference). Quantities that several metrics need are computed once. The
 // answer is finite; its sums and norms are infinite where they exceed the largest double.
 struct ScoredAnswer {

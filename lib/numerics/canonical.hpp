@@ -163,7 +163,7 @@ KVBENCH_HOST_DEVICE inline T softcap_of_small(T x, T y) {
 }
 
 // cap tanh(x / cap). Absolute error below 4e-16 cap for a cap of at most kLargestPlainCap: 1 - e
-// cancels for a small y. Beside a larger cap that would drown the logits (at 1e20 all would be 0),
+// cancels for a small y. Next to a larger cap that would drown the logits (at 1e20 all would be 0),
 // so there the small ones come from the series: relative error below 2e-15 (for |y| >= 1/8,
 // 1 - e >= 0.22 has an absolute error below 2.5e-16).
 template <class T>

@@ -47,7 +47,7 @@ const std::pair<const char*, Index MemoryReport::*> kMemoryFields[] = {
 // There where bytes are what the method says it stores.
 constexpr const char* kDeclared = "declared";
 
-// Beside those of the table of metrics, which follow kCountersOfAlgorithm.
+// Next to those of the table of metrics, which follow kCountersOfAlgorithm.
 const std::pair<const char*, Index Counters::*> kCountersOfAlgorithm[] = {
     {"clamped", &Counters::clamped},
 };

@@ -15,7 +15,7 @@ namespace kvbench {
 namespace {
 
 constexpr std::size_t kBlock = 512;    // entries that are computed and written at a time
-constexpr std::size_t kMany = 20'000;  // records of an entry that is made alone, not beside others
+constexpr std::size_t kMany = 20'000;  // records of an entry that is made alone, not next to others
 
 std::size_t metric_count() {
   return error_paths().size() + memory_names().size() + traffic_paths().size() +

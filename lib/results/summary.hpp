@@ -24,7 +24,7 @@ struct ComparedMean {
   Index undefined = 0;               // units that lack it
 };
 
-// One entry over all layers, held beside others.
+// One entry over all layers, held next to others.
 struct SettingMeans {
   std::string algorithm;
   std::string label;

@@ -26,14 +26,14 @@ constexpr double kProgramBytes = 32.0 * 1024 * 1024;  // with its libraries
 constexpr double kTokenBytes = 64.0;
 // A row of a cache, its places in the orders by which it comes and goes, and in the sketch.
 constexpr double kRowBytes = 192.0;
-// A setting in the plan, beside its parameters: a list of them grows by doubling.
+// A setting in the plan, besides its parameters: a list of them grows by doubling.
 constexpr double kSettingBytes = 2.0 * sizeof(PlannedSetting);
 // A layer of a dump, in the plan and in the journal's header.
 constexpr double kDumpLayerBytes = 2000.0;
 // A record of a whole layer in the plan and in the journal's list, with the ids of a few KV heads.
 constexpr double kLayerRecordBytes = 400.0;
 
-// Numbers that a cell gathers per row and query head, beside the difference itself: one of each
+// Numbers that a cell gathers per row and query head, besides the difference itself: one of each
 // metric that has values per row, and the one that is being sorted.
 double cell_columns() {
   const auto& metrics = all_metrics();
@@ -96,9 +96,9 @@ double model_bytes(const Plan& plan, const WorkGroup& group, const CellRange& ce
   return most;
 }
 
-// Bytes that storages make of a stream: decoded keys and values, and values beside decoded ones, of
-// one storage at a time; where a cell's groups depend on what it holds, the same of each cell; and
-// of each cell at work, logits of its decoded keys for the next rows.
+// Bytes that storages make of a stream: decoded keys and values, and values besides decoded ones,
+// of one storage at a time; where a cell's groups depend on what it holds, the same of each cell;
+// and of each cell at work, logits of its decoded keys for the next rows.
 double stored_bytes(const Plan& plan, const WorkGroup& group, const CellRange& cells, double logits,
                     int threads) {
   const auto n = static_cast<double>(group.shape.tokens);
@@ -271,7 +271,7 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
   const double working = std::max(pieces.scratch(static_cast<double>(threads)),
                                   sum_of_largest(declared.working, at_work)) +
                          at_work * outputs;
-  // Logits, and cells that are under way beside them: all, where not all rows are there at once.
+  // Logits, and cells that are under way besides them: all, where not all rows are there at once.
   const auto blocks_and_cells = [&](std::size_t cells) {
     const auto most = static_cast<double>(most_logit_bytes(cells));
     const double logits = std::min(visited * logits_of_row, std::max(most, logits_of_row));

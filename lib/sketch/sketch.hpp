@@ -172,7 +172,7 @@ class Sketch {
     Index read_bits = 0;
     Index read_key_numbers = 0;
     // Numbers that an answer needs besides the cache, for any number of tokens: random projections,
-    // bases, chosen channels. Beside all other counts, and no part of what a row reads.
+    // bases, chosen channels. Next to all other counts, and no part of what a row reads.
     Index shared_numbers = 0;
     Index shared_bits = 0;
 

@@ -58,7 +58,7 @@ Exponentials own_exponentials(const WeightsByToken& weights, WeighIn which, cons
 // KL(p^ || p) = sum p^ ln(w_den) + sum p^ (x' - x) - ln(tau / Z), where `sums`, with a denominator,
 // is under `shift` and `position_term` is the second sum: what attending at other positions adds;
 // none if a weight is negative.
-// The shifts are subtracted from each other first: beside logits of 1e77 a logarithm would vanish.
+// The shifts are subtracted from each other first: next to logits of 1e77 a logarithm would vanish.
 std::optional<double> kl_divergence(const ExactAnswer& exact, double shift, const TokenSums& sums,
                                     double position_term);
 

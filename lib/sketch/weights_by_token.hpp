@@ -112,7 +112,7 @@ class WeightsByToken {
   std::vector<double> plain_;     // w_num of rows that are not scaled
   std::size_t plain_tokens_ = 0;  // that have one
   // w_num of those that are, without the scale; thousands of slots can hold one token, and what
-  // rounding takes from their sum is kept beside it.
+  // rounding takes from their sum is kept next to it.
   std::vector<double> scaled_;
   std::vector<double> scaled_low_;
   std::vector<double> log_;

@@ -6,7 +6,7 @@
 //   S: m x d, rows of Haar matrices times sqrt(d), or normal. The channels of largest
 //   norm over a group of tokens are outliers o, k_o is k on them and k_i on the others.
 //   b_i = signs of S k_i (a product of 0 counts as negative), b_o = signs of the first m_o rows
-//   S_o k_o; stored beside |k| and |k_o| in binary16.
+//   S_o k_o; stored next to |k| and |k_o| in binary16.
 //   k^ = sqrt(pi / 2) / m sqrt(|k|^2 - |k_o|^2) mask_i S^T b_i
 //      + sqrt(pi / 2) / m_o |k_o| mask_o S_o^T b_o,
 //   whose inner product with a query is the score that its kernel computes from q's projections.

@@ -11,7 +11,7 @@ namespace kvbench {
 inline constexpr Index kStoredNormBytes = 2;
 
 // A power of two that brings numbers up to `largest` > 0 to where squares neither overflow nor
-// vanish beside the largest's; times it they are exact.
+// vanish next to the largest's; times it they are exact.
 double square_safe_factor(double largest);
 
 // The largest |x_k|; 0 of none.

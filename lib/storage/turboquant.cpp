@@ -1,5 +1,5 @@
 // turboquant: a vector is rotated, so that its direction's coordinates are nearly normal, and each
-// is rounded to the points of that distribution's best quantiser; the norm is stored beside them.
+// is rounded to the points of that distribution's best quantiser; the norm is stored next to them.
 //
 // Sources: TurboQuant, Zandieh et al., arXiv 2504.19874 (forms mse and prod; no code of theirs was
 // found), and its port in vllm-project/vllm@06d0369 and @0135d08 (form vllm:

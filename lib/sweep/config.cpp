@@ -36,7 +36,7 @@ constexpr const char* kPromptRows = "prompt";
 constexpr std::size_t kMaxText = std::size_t{48} << 20;
 constexpr auto kMaxSeeds = static_cast<std::int64_t>(kSeedCountRange.maximum);
 
-// Reads the file key by key into `config` and, beside it, `config.resolved`.
+// Reads the file key by key into `config` and, next to it, `config.resolved`.
 class Reader {
  public:
   Reader(const json& document, SweepConfig& config, ErrorList& errors)

@@ -35,7 +35,7 @@ class StoredBytes {
   bool only_appends_;
 };
 
-// Whether the data decide how many values of its own stand beside keys that hold the tokens'
+// Whether the data decide how many values of its own are stored next to keys that hold the tokens'
 // values.
 bool keeps_values_beside_keys(const AlgorithmDescription& algorithm, const Params& params,
                               const StreamShape& shape) {

@@ -189,7 +189,7 @@ void require_stack() {
                    given + "; unset it");
 }
 
-// How many threads the system starts beside this one, at most `wanted`; they have ended on return.
+// How many threads the system starts besides this one, at most `wanted`; they have ended on return.
 int threads_given(int wanted) {
   std::vector<std::thread> threads;
   std::mutex mutex;

@@ -1,4 +1,4 @@
-// Drawn cells of results against what the same cells come to when they are computed again.
+// Drawn cells of results against the same cells computed again.
 #pragma once
 
 #include <cstddef>

@@ -95,7 +95,7 @@ def _add_figure(commands: "argparse._SubParsersAction[_Parser]", name: str) -> N
         help=f"of a paper's column or page: {style.COLUMN} or {style.PAGE} inches; default page",
     )
     parser.add_argument(
-        "--dpi", type=integer(1, 10000), default=200, help="of the PNG; default 200"
+        "--dpi", type=integer(1, 10000), default=200, help="resolution of the PNG; default 200"
     )
     if hasattr(module, "add_options"):
         module.add_options(parser)

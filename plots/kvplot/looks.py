@@ -31,7 +31,7 @@ COLOURS = (
     "#504A04",
     "#9F834E",
 )
-# The facts about each method beside its code; tests/support/known_methods.py lists the members. A
+# The facts about each method besides its code; tests/support/known_methods.py lists the members. A
 # method may lack all of them.
 METHODS = json.loads((Path(__file__).parent / "methods.json").read_text(encoding="utf-8"))
 # Colour, marker, and which of LINES the first label has. No two methods have the same colour and

@@ -100,7 +100,7 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
         "--width",
         choices=list(style.WIDTHS),
         default="page",
-        help="of a paper's column or page; default page",
+        help="the width of a paper's column or page; default page",
     )
     parser.add_argument(
         "--gallery", type=Path, metavar="DIR", help="PNGs of a palette go here as well"

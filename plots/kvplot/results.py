@@ -305,7 +305,7 @@ def mean_over_units(
     ResultsError for a column that the frame does not have.
 
     A part of what exact attention takes (memory.fraction, traffic.fraction) is bytes over bytes.
-    A column that is null in some of these units has no mean (NaN). Beside each stands
+    A column that is null in some of these units has no mean (NaN). Next to each stands
     <column>.std_over_seeds, the population standard deviation over seeds of the mean over the units
     that have every seed (0 for deterministic algorithms, NaN where no unit has), and the number of
     units, seeds and cells; `has` is how many units of `asked` the point has. `attrs["said"]` is

@@ -222,9 +222,9 @@ def outer_labels(axes: Any, x: str | None = None, y: str | Sequence[str] | None 
 def legend_right(
     axis: Axes, handles: Mapping[str, Any] | None = None, text: Callable[[str], str] = str
 ) -> None:
-    """A legend beside the axis; in one column, and where it would be higher than the figure or take
-    the axes' width, above all panels. Shows `handles` by name, or the lines of the axis; `text`
-    replaces a name."""
+    """A legend next to the axis; in one column, and where it would be higher than the figure or
+    take the axes' width, above all panels. Shows `handles` by name, or the lines of the axis;
+    `text` replaces a name."""
     shown, names = axis.get_legend_handles_labels()
     if handles is not None:
         shown, names = list(handles.values()), list(handles)

@@ -60,7 +60,7 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
         "--pm",
         choices=list(SPREADS),
         help="next to each mean the sample standard deviation of the values in its field, or the "
-        "standard error of the mean if they are independent; nothing beside a single value",
+        "standard error of the mean if they are independent; nothing next to a single value",
     )
     parser.add_argument(
         "--digits", type=integer(1, 17), default=3, help="significant digits; default 3"

@@ -127,7 +127,7 @@ std::vector<StreamSpec> specs() {
 
 TEST_CASE("adakv, worked: the head with larger scores has more tokens, the floor gives some back") {
   // Window 2 of P = 10, no pooling. Out of 100, head 0 gives its tokens 40 20 10 5 5 5 5 5 and head
-  // 1 gives 18 16 14 12 10 8 6 6, beside windows of 5 and 10: mean budget 5, so 6 scores of both:
+  // 1 gives 18 16 14 12 10 8 6 6, next to windows of 5 and 10: mean budget 5, so 6 scores of both:
   // 40 20 18 16 14 12. Head 0 counts 2, head 1 counts 4.
   const auto a = weighted_tokens({40, 20, 10, 5, 5, 5, 5, 5, 2.5, 2.5, 1});
   const auto b = weighted_tokens({18, 16, 14, 12, 10, 8, 6, 6, 5, 5, 1});

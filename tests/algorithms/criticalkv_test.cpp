@@ -130,7 +130,7 @@ std::vector<StreamSpec> specs() {
 }
 
 TEST_CASE("criticalkv, worked: half of the budget by score, the rest by score times value") {
-  // Weights 8 7 6 5 4 3 2 1 of tokens 0..7 beside a window of 2, values of size 1 but 5 for token
+  // Weights 8 7 6 5 4 3 2 1 of tokens 0..7 besides a window of 2, values of size 1 but 5 for token
   // 6 (2 * 5 = 10) and 3 for token 4 (4 * 3 = 12).
   Rows values(11, {1.0, 0.0});
   values[4] = {-1.5, 1.5};

@@ -69,7 +69,7 @@ std::vector<Real> naive_scores(const Stream& stream, const Reading& reading = {}
   return scores;
 }
 
-// The best of all heads of the scope, `budget` on average beside the tokens before the first part.
+// The best of all heads of the scope, `budget` on average besides the tokens before the first part.
 Sets naive_kept(const LayerOfStreams& model, const std::string& scope, Index budget,
                 const Reading& reading = {}) {
   Sets kept(model.streams.size());

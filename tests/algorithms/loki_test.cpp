@@ -114,7 +114,7 @@ TEST_CASE("memory and traffic: components are read from the keys, labels are hel
   CHECK(labels.memory.lookup_bytes == (24 * 3 * 4 + 24 * 32) / 8);
   CHECK(labels.traffic.bytes_read_mean == (24 * 3 * 4 + 24 * 32) / 8 + 5 * 6 * 2);
   CHECK(derived_real(components.derived, "gap") > 0.0);
-  // The basis, 4 by 4, and which of 4 channels are chosen, lie beside memory.
+  // The basis, 4 by 4, and which of 4 channels are chosen, are not part of memory.
   CHECK(components.memory.shared_bytes == 4 * 4 * 2);
   CHECK(components.memory.fraction == 1.0);
   CHECK(labels.memory.shared_bytes == 1);

@@ -38,7 +38,7 @@ TEST_CASE("tova, worked: the newest row ranks, its own token too, and old weight
   const Rows queries = {{0}, {0}, {0}, {1}, {-1}, {1}, {1}, {1}};
   const auto owned = stream_of(keys, Rows(8, {1.0}), {queries});
   CHECK(kept(owned->stream, 4, tova(2)) == KeptSets{{0, 2, 4}, {2, 4, 5}, {2, 5, 6}, {2, 5, 7}});
-  // Once: token 3 stays, beside it the best other one.
+  // Once: token 3 stays, next to it the best other one.
   CHECK(kept(owned->stream, 4, tova(2, "once")) ==
         KeptSets{{0, 3, 4}, {0, 3, 4, 5}, {0, 3, 4, 5, 6}, {0, 3, 4, 5, 6, 7}});
 }

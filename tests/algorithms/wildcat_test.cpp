@@ -243,7 +243,7 @@ TEST_CASE("rows are those of the Nystrom formula solved densely, whatever the ru
               CHECK(ours.token == row.token);
               CHECK(ours.w_num == 1.0);
               CHECK(ours.weight_numbers == 1);
-              // Double beside long double: rounding, below 1e-13 here.
+              // Double next to long double: rounding, below 1e-13 here.
               CHECK(ours.w_den == doctest::Approx(static_cast<double>(row.w_den)).epsilon(1e-11));
               negative += ours.w_den < 0 ? 1 : 0;
               REQUIRE(ours.own_value >= 0);

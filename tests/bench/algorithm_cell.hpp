@@ -11,7 +11,7 @@
 
 namespace kvbench::bench {
 
-// Seeds beside the first that an average over further seeds is taken of.
+// Seeds besides the first that an average over further seeds is taken of.
 inline constexpr std::uint32_t kFurtherSeeds = 9;
 
 using Given = std::map<std::string, Value>;

@@ -46,7 +46,7 @@ class Page(unittest.TestCase):
                          (cell, bar))
 
     def test_bold_numbers_and_no_others_meet_their_bars(self):
-        for _, _, _, ratio, bar, floor, floor_bar in self.rows("Beside other programs"):
+        for _, _, _, ratio, bar, floor, floor_bar in self.rows("Next to other programs"):
             self.kept(ratio, bar, True)
             if floor:
                 self.kept(floor, floor_bar, False)
@@ -55,7 +55,7 @@ class Page(unittest.TestCase):
                 self.kept(ratio, 2, False)
 
     def test_the_bars_are_those_of_the_tasks(self):
-        bars = {row[0].split("`")[1]: row[6] for row in self.rows("Beside other programs") if row[0]}
+        bars = {row[0].split("`")[1]: row[6] for row in self.rows("Next to other programs") if row[0]}
         self.assertLessEqual(set(bars), set(TASKS))
         for name, bar in bars.items():
             self.assertEqual(float(bar or 0), TASKS[name].floor_bar or 0, name)

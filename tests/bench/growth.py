@@ -4,7 +4,7 @@
     .venv/bin/python tests/bench/growth.py build/bin/kvbench --out results/growth [--most 131072]
 
 Each point is a run of the program on a synthetic dump made for the purpose in a temporary folder.
-Against tokens: seconds and peak memory, beside what `kvbench plan` said of the memory. Against cells,
+Against tokens: seconds and peak memory, next to what `kvbench plan` said of the memory. Against cells,
 seeds, KV heads and threads: seconds. Seconds are the least of `--rounds` runs less those of the same
 run of a dump of 64 tokens, that is, without the program's start. The exponent of a line is the slope of
 a straight line through the logarithms of its last four points.

@@ -1,6 +1,6 @@
-// Micro-benchmarks with the machine's own limits, measured in the same run, printed beside them; or
-// `benchmarks --tasks DUMP`: the tasks of the comparison with peers, on request; or
-// `benchmarks --methods [ID ..]`: a row for every algorithm, or for these.
+// Micro-benchmarks with the machine's own limits, measured in the same run, printed next to them;
+// or `benchmarks --tasks DUMP`: the tasks of the comparison with peers, on request; or `benchmarks
+// --methods [ID ..]`: a row for every algorithm, or for these.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 

@@ -36,7 +36,7 @@ struct Work {
 
 struct MethodFloor {
   std::string id;
-  Given given;          // parameters beside the defaults
+  Given given;          // parameters besides the defaults
   std::string formula;  // formula of `decide`, for the reader
   std::function<Work(const MethodSizes&)> decide;
 };

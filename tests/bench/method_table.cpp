@@ -21,7 +21,7 @@ constexpr int kHeads = 3;
 constexpr Index kRows = 256;
 constexpr double kBudget = 1638.0;  // a fifth of the tokens
 constexpr int kRounds = 5;
-// Beside a floor of fewer seconds than this a ratio says nothing of the method.
+// Next to a floor of fewer seconds than this a ratio says nothing of the method.
 constexpr double kMinFloor = 1e-4;
 
 const MethodFloor* find(const std::vector<MethodFloor>& floors, const std::string& id) {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # tests/bench/run.sh [--check|--record]: kvbench against other programs (numpy, torch), on KVBENCH_BENCH_DUMP
 # or the shipped dump; with --check and --record whole sweeps too (tests/bench/README.md).
-# --sweeps [OPTIONS]: whole sweeps beside numpy and kvpress; --micro [OPTIONS]: Google Benchmark; --methods [ID ..]:
-# every algorithm beside its floor; --cuda: the CUDA side on this machine's GPU.
+# --sweeps [OPTIONS]: whole sweeps next to numpy and kvpress; --micro [OPTIONS]: Google Benchmark; --methods [ID ..]:
+# every algorithm next to its floor; --cuda: the CUDA side on this machine's GPU.
 # Peers run in .venv-model where that is there, else in .venv, without torch and kvpress.
 . "$(dirname "${BASH_SOURCE[0]}")/../../environment.sh"
 python=.venv-model/bin/python dump=${KVBENCH_BENCH_DUMP:-data/smollm2-constitution.h5} status=0 sweeps=()

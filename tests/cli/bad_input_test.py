@@ -222,7 +222,7 @@ class BadInput(Folder):
         def check(row):
             path = damaged(good, self.made / "damaged.h5", row)
             row = dict(row, words=[*row["words"], "damaged.h5"])
-            # Also with a good dump beside it.
+            # Also with a good dump next to it.
             for dumps in ([str(path)], [str(self.made / "tiny.h5"), str(path)]):
                 config = self.sweep(algorithms=[WINDOW], dumps=dumps)
                 self.refuse(row, "run", "--config", config)

@@ -22,6 +22,7 @@ class Commands(Folder):
             text = self.data(command, "--help")
             self.assertIn("Examples:", text)
             self.assertIn(f"kvbench {command} ", text[text.index("Examples:"):])
+            self.assertNotRegex(text, r"(?m)^ +--[\w-]+\{")  # a flag's value
         self.data("--help")
 
     def test_version_names_version_and_build(self):

@@ -143,7 +143,7 @@ class Members(Folder):
         self.assertEqual(exact["memory"]["exact_bytes"], TOKENS * 8 * 2)
 
     def test_no_memory_is_solved_where_a_value_is_kept_beside_a_key_that_holds_one(self):
-        """A method's own value takes room beside the token's key, which holds the token's value."""
+        """A method's own value takes room next to the token's key, which holds the token's value."""
         asked = {"budget": {"memory": 0.6}}
         entries = [{"algorithm": "cam", "params": {**asked, "draw": draw}} for draw in ("none", "bernoulli")]
         entries += [{"algorithm": "attention_matching", "params": {**asked, "values": values}}

@@ -16,7 +16,7 @@ METHODS = [
 class MemoryForm(Folder):
     def test_counted_memory_is_what_was_asked_for(self):
         results = self.run_sweep(algorithms=METHODS, replay={"prompt_tokens": 48})
-        token = 1.5 / 96  # with two scores beside the 32 bytes of a key and a value, and some more
+        token = 1.5 / 96  # with two scores next to the 32 bytes of a key and a value, and some more
         solved = {}
         for cell in results["cells"]:
             asked = cell["key"]["params"]["budget"]["memory"]

@@ -1,4 +1,4 @@
-"""`merge` beside other programs: into one file at once, and into the folder of a run."""
+"""`merge` next to other programs: into one file at once, and into the folder of a run."""
 
 import fcntl
 import subprocess

@@ -36,7 +36,7 @@ struct Point {
   MustHold must_hold;
 };
 
-// Numbers that the paper's state holds beside keys and values: scores, counts, stored weights.
+// Numbers that the paper's state holds besides keys and values: scores, counts, stored weights.
 using Bookkeeping = std::function<Index(const Sketch&, const Params&, int heads_per_kv)>;
 
 struct Conformance {

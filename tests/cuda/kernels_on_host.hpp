@@ -26,7 +26,7 @@ class KernelsOnHost final : public Kernels {
   // A make-believe device with that much memory; every call runs in another order.
   explicit KernelsOnHost(Index memory_bytes = Index{1} << 30)
       : KernelsOnHost(memory_bytes, memory_bytes / 4) {}
-  // So much of it for what outlives a call, beside the memory of calls.
+  // So much of it for what outlives a call, besides the memory of calls.
   KernelsOnHost(Index memory_bytes, Index resident_bytes) : ledger_(memory_bytes, resident_bytes) {}
 
   std::string device() const override { return "host"; }

@@ -56,7 +56,7 @@ TEST_CASE("logits stay on the device unless a cell wants them on the host") {
   CHECK(calls(plain, "balancekv", {{"t", std::int64_t{8}}, {"T", std::int64_t{1}}}) == 0);
   // It scores by them.
   CHECK(calls(plain, "oracle_topk", {budget}) == 1);
-  // Keys turned to other positions have logits of their own, and the exact ones beside them.
+  // Keys turned to other positions have logits of their own, and the exact ones next to them.
   CHECK(calls(plain, "streaming_llm", {budget, {"positions", std::string("cache")}}) == 1);
   // A window below the row's largest logit is answered under a shift of its own.
   const StreamSpec huge{.tokens = 90, .d = 3, .dv = 3, .query_size = 200};

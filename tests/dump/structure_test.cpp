@@ -16,7 +16,7 @@ const std::string kLayer = "/sequences/text/layers/3";
 struct StructureError {
   std::string name;
   std::function<void(hid_t)> plant;
-  std::vector<std::string> words;  // all in one message, beside the file's name
+  std::vector<std::string> words;  // all in one message, besides the file's name
 };
 
 StructureError missing(const std::string& object, const std::string& attribute) {

@@ -108,7 +108,7 @@ class Models(Folder):
 
         with mock.patch.object(modeling_llama.LlamaAttention, "forward", forward):
             for options in (("--chunk", 0), ("--chunk", 10), ("--chunk", 63)):
-                self.refused("llama", "own eager attention", "attends otherwise",
+                self.refused("llama", "own eager attention", "not all of its attention is recorded",
                              options=(*options, "--fresh"))
 
     def test_several_residual_streams_have_no_norms(self):

@@ -61,7 +61,7 @@ class Fits(Folder):
             return default if name == attention_capture.NAME else own(registry, name, default)
 
         with mock.patch.object(attention_capture.AttentionInterface, "get_interface", another):
-            self.refused("0 calls were heard, not 4")
+            self.refused("0 calls were recorded, expected 4")
             self.assert_refused(self.export(self.model("llama")), "does not fit this exporter")
 
     def test_a_version_that_hands_over_other_arguments_is_refused(self):

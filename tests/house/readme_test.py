@@ -29,8 +29,9 @@ class Readme(unittest.TestCase):
         algorithms = (ROOT / "lib/algorithms/ALGORITHMS.md").read_text(encoding="utf-8")
         storage = (ROOT / "lib/storage/README.md").read_text(encoding="utf-8")
         self.assertIn(known_methods.algorithms(PROGRAM), algorithms)
-        for what, page in (("storage", storage), ("metrics", results), ("derived", results)):
-            self.assertIn(kvbench("list", what, "--markdown").stdout, page)
+        self.assertIn(known_methods.codecs(PROGRAM), storage)
+        for what in ("metrics", "derived"):
+            self.assertIn(kvbench("list", what, "--markdown").stdout, results)
 
     def test_it_is_short(self):
         self.assertLessEqual(len(README.splitlines()), 120)
@@ -54,11 +55,22 @@ class Readme(unittest.TestCase):
         self.assertEqual(len(named), len(set(named)))
         known = {each["id"] for each in json.loads(kvbench("list", "algorithms", "--json").stdout)}
         self.assertEqual(set(named) - known, set())
-        self.assertIn(f"through {len(named)} KV-cache methods", README.replace("\n", " "))
+        codecs = known_methods.CODECS
+        self.assertEqual(set(codecs) - {each["id"] for each in json.loads(kvbench("list", "storage", "--json").stdout)}, set())
+        self.assertIn(f"through {len(named)} KV-cache methods and {len(codecs)} quantisers", README.replace("\n", " "))
+        self.assertIn(f"\n| quantisers, crossed with most methods | {len(codecs)} |", README)
+
+    def test_counts_of_methods_are_written_once(self):
+        """Other pages link to README.md or name no number."""
+        for path in files(ROOT):
+            if path.suffix == ".md" and str(path) != "README.md":
+                for count in re.findall(r"\b(?:of the )?(\d\d) (?:KV-cache )?methods\b", text(ROOT / path)):
+                    self.assertFalse(45 <= int(count) <= 99, f"{path}: {count} methods")
 
     def test_what_methods_were_compared_with_is_counted(self):
         page = (ROOT / "lib/algorithms/VERIFIED.md").read_text(encoding="utf-8")
-        self.assertIn(f"\n{known_methods.verified()}\n", page)
+        for table in (known_methods.verified(), known_methods.verified_codecs(), known_methods.not_in_field()):
+            self.assertIn(f"\n{table}\n", page)
         known = {each["id"] for each in json.loads(kvbench("list", "algorithms", "--json").stdout)}
         rows = re.findall(r"^\| (`[^|]*) \| ([^|]*) \|", page, re.MULTILINE)
         levels = {name: level for names, level in rows for name in re.findall(r"`(\w+)`", names) if name in known}

@@ -121,7 +121,7 @@ TEST_CASE("the largest eigenvalue of matrices whose eigenvalues are known") {
   CHECK(largest_eigenvalue(zeros(0, 0).view()) == 0.0);
   CHECK(largest_eigenvalue(zeros(3, 3).view()) == 0.0);
   CHECK(largest_eigenvalue(Matrix{1, 1, {7}}.view()) == doctest::Approx(7).epsilon(1e-15));
-  // 2 on the diagonal, -1 beside it: 2 - 2 cos(k pi / (n + 1)); the two largest are close.
+  // 2 on the diagonal, -1 next to it: 2 - 2 cos(k pi / (n + 1)); the two largest are close.
   for (const Index n : {2, 3, 10, 64}) {
     Matrix path = zeros(n, n);
     for (Index i = 0; i < n; ++i) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/loop/run.sh [OPTIONS]: data/closed_loop.py on tiny models, and kvpress and llama.cpp beside it, in .venv-model
+# tests/loop/run.sh [OPTIONS]: data/closed_loop.py on tiny models, and kvpress and llama.cpp next to it, in .venv-model
 # with torch (6 GB); OPTIONS are unittest's.
 . "$(dirname "${BASH_SOURCE[0]}")/../../environment.sh"
 build

@@ -3,7 +3,7 @@
 The differences from a reader's checkout, with reasons:
 * kvbench run and plan take the first 384 tokens of a dump, but of one that a page makes itself, and for an axis of
   tokens 192 and 384: whole sweeps are run by tests/configs and tests/check.
-* ./bootstrap.sh only looks whether it has the verb, and scripts beside the tests do nothing: they install packages,
+* ./bootstrap.sh only looks whether it has the verb, and scripts next to the tests do nothing: they install packages,
   compile, or take minutes. .ci/run and .ci/nightly call them.
 * The exporter gives a synthetic dump: its real runs want torch and a model, and are in tests/exporter,
   which also parses the commands of data. pip and unzip do nothing: they want a network.

@@ -1,4 +1,4 @@
-"""kvpress's presses that decide over all KV heads of a layer, and those in two stages, beside tova,
+"""kvpress's presses that decide over all KV heads of a layer, and those in two stages, next to tova,
 adakv, criticalkv and chunkkv: the sets of tokens are equal, and so are the errors, computed in numpy."""
 
 from __future__ import annotations

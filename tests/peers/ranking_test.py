@@ -1,4 +1,4 @@
-"""kvpress's presses that rank the tokens of a prompt by keys, values and statistics of queries, beside
+"""kvpress's presses that rank the tokens of a prompt by keys, values and statistics of queries, next to
 kvbench's algorithms: the sets of tokens are equal, and the errors to DIGITS of kvpress_test.py."""
 
 from __future__ import annotations

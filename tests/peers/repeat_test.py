@@ -108,7 +108,7 @@ class Repeating(Folder):
         self.compare(part=30, first=0, sinks=0)
 
     def test_what_differs_from_the_press_is_seen(self):
-        """kvpress's four sinks beside parts of a prompt that begins with the first of them."""
+        """kvpress's four sinks next to parts of a prompt that begins with the first of them."""
         path = self.model("", "")
         dump = self.exported(path, 30, 0)
         self.assertNotEqual(self.kept_by_kvbench(dump, 40, "model"),

@@ -1,4 +1,4 @@
-"""Codecs beside other people's code: torch's and ml_dtypes' casts, the gguf package, transformers',
+"""Codecs next to other people's code: torch's and ml_dtypes' casts, the gguf package, transformers',
 hqq's and optimum-quanto's quantisers, on made-up and on real tensors, through kvbench-encode."""
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Made(unittest.TestCase):
         return path
 
     def whole(self, figure):
-        """The axes keep their place beside and below the legend, which is inside of the figure."""
+        """The axes keep their place next to and below the legend, which is inside of the figure."""
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message=COLLAPSED)
             figure.plot.draw_without_rendering()

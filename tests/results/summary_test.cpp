@@ -157,7 +157,7 @@ TEST_CASE("cells that are not ok are counted and change no mean, labels and dump
   CHECK(entries[0]["failed"] == 1);
   CHECK(entries[0]["skipped"] == 1);
   CHECK(entries[0]["units"] == 2);
-  CHECK(entries[0]["units_asked"] == 3);  // head 1 of "d" beside
+  CHECK(entries[0]["units_asked"] == 3);  // head 1 of "d" besides
   CHECK(metric(entries[0])["mean"] == 2.0);
   CHECK(!metric(entries[0]).contains("units"));
   CHECK(entries[0]["ci95_over"]["groups"] == 2);

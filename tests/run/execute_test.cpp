@@ -142,7 +142,7 @@ TEST_CASE("cells of a layer are decided together, each layer by itself, the mode
     if (cell.algorithm->id == "adakv") CHECK(derived.at("layer_tokens") == 2 * 12);
     if (cell.algorithm->id == "cake") preference += derived.at("preference").get<double>();
   }
-  // 8 of each of two heads beside the window.
+  // 8 of each of two heads besides the window.
   for (const int layer : {0, 1}) CHECK(selected.at({"adakv", layer}) == 16);
   CHECK(selected.at({"cake", 0}) + selected.at({"cake", 1}) == 2 * 16);
   CHECK(preference == doctest::Approx(2.0));  // once per KV head; a layer alone would have 1 each

@@ -86,7 +86,7 @@ class Agreement(Folder):
                 entries.append({"algorithm": algorithm["id"]})
                 entries.append({"algorithm": algorithm["id"], "params": {**point, "budgt": 1}})
                 for parameter in algorithm["parameters"]:
-                    # Beside an alternative that has it, or beside all others.
+                    # Next to an alternative that has it, or to all others.
                     with_it = next((other for other in choices(algorithm)
                                     if parameter["name"] in other), point)
                     for value in probes(parameter):

@@ -1,6 +1,6 @@
 // I22: uniform sampling without replacement includes every token alike and has the textbook
 // variance M^2 (1 - h/M) S^2 / h; with replacement, counts are multinomial; halving by signs throws
-// fair coins. Beside it the one draw of kcenter.
+// fair coins. Next to it the one draw of kcenter.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -47,7 +47,7 @@ TEST_CASE("products of panels: each number is the chain that it is alone") {
       CAPTURE(rows);
       const std::vector<double> some = numbers(rows, terms + 2, 2);
       const ConstMatrix x(some.data(), rows, terms, terms + 2);
-      // The first of the columns alone, and what lies beside them stays.
+      // The first of the columns alone, and what is next to them stays.
       for (const Index wanted : {columns, (columns + 1) / 2}) {
         const Index stride = columns + 1;
         std::vector<double> out(rows * stride, kUntouched);

@@ -240,7 +240,7 @@ TEST_CASE("twice a vector is twice what comes back; 0 is 0; too large is an erro
   const Numbers denormal(32, 5e-324);
   for (const Given& given : kForms) {
     Numbers back = round_trip("turboquant", given, 32, x);
-    const bool has_floor = given[0].second == word("vllm");  // 1e-8 beside the norm
+    const bool has_floor = given[0].second == word("vllm");  // 1e-8 next to the norm
     for (double& each : back) each *= 2;
     const Numbers of_twice = round_trip("turboquant", given, 32, twice);
     if (has_floor) {

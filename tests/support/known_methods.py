@@ -1,4 +1,5 @@
-"""Facts about each method that its code lacks. plots/kvplot/methods.json has them by id, and a method may lack them all:
+"""Facts about methods and codecs that their code lacks. plots/kvplot/methods.json has those of methods by id, and a
+method may lack them all:
 
   look      colour, marker and line in figures; without one kvplot takes a free pair by a hash of the id
   arxiv     the number of its paper
@@ -6,9 +7,13 @@
   without   why it has no sweep of configs/papers (`paper`; "configs/figures" where the sweeps are there), no entry of
             configs/field.json (`field`), no floor in tests/bench/method_floors.cpp (`floor`), no comparison (`compared`)
 
-  known_methods.py missing KVBENCH   a line for each thing that a method of the program lacks without a reason
-  known_methods.py verified          the table of methods of lib/algorithms/VERIFIED.md
+codecs.json next to this file has family, arxiv, compared and settings of codecs.
+
+  known_methods.py missing KVBENCH      a line for each thing that a method of the program lacks without a reason
+  known_methods.py verified             the table of methods of lib/algorithms/VERIFIED.md; verified-codecs: of codecs
+  known_methods.py not-in-field         its table of methods that configs/field.json lacks
   known_methods.py algorithms KVBENCH   the table of lib/algorithms/ALGORITHMS.md; families are those of README.md
+  known_methods.py codecs KVBENCH       the table of lib/storage/README.md
 """
 
 import json
@@ -19,6 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 KNOWN = json.loads((ROOT / "plots/kvplot/methods.json").read_text(encoding="utf-8"))
+CODECS = json.loads(Path(__file__).with_name("codecs.json").read_text(encoding="utf-8"))
 # Parameters of many methods, which the head of ALGORITHMS.md names once.
 PAGING = ("pages", "page_score", "same_in")
 THINGS = {
@@ -68,10 +74,26 @@ def missing(methods):
             if name not in have[thing] and name not in without(thing)]
 
 
+def _table(head, *rows):
+    lines = [f"| {' | '.join(row)} |\n" for row in (head, *rows)]
+    return "".join([lines[0], "|" + "---|" * len(head) + "\n", *lines[1:]])
+
+
 def verified():
-    rows = [f"| `{name}` | {known['compared']} | {known['settings']} |\n"
-            for name, known in KNOWN.items() if "compared" in known]
-    return "".join(["| id | compared by | settings of the program's values; what is open |\n", "|---|---|---|\n", *rows])
+    return _table(["id", "compared by", "settings of the program's values; what is open"],
+                  *([f"`{name}`", known["compared"], known["settings"]]
+                    for name, known in KNOWN.items() if "compared" in known))
+
+
+def verified_codecs():
+    return _table(["codec", "compared by", "settings of the program's values; what is open"],
+                  *([f"`{name}`", known["compared"], known["settings"]] for name, known in CODECS.items()))
+
+
+def not_in_field():
+    whys = without("field")
+    named = {why: ", ".join(f"`{name}`" for name in whys if whys[name] == why) for why in whys.values()}
+    return _table(["why a method is not in the field", "methods"], *([why, names] for why, names in named.items()))
 
 
 def families():
@@ -91,17 +113,31 @@ def algorithms(program):
             source = f"[{source}](https://arxiv.org/abs/{known['arxiv']})"
         compared = known.get("compared", known.get("without", {}).get("compared", ""))
         parameters = ", ".join(f"`{each['name']}`" for each in entry["parameters"] if each["name"] not in PAGING)
-        rows.append(f"| `{name}` | {family.get(name, '')} | {entry['title']} | {memory} | {compared} | {source} "
-                    f"| {parameters} |\n")
-    return "".join(["| id | family | keeps | memory of a KV head | compared by | source | parameters |\n",
-                    "|---|---|---|---|---|---|---|\n", *rows])
+        rows.append([f"`{name}`", family.get(name, ""), entry["title"], memory, compared, source, parameters])
+    return _table(["id", "family", "keeps", "memory of a KV head", "compared by", "source", "parameters"], *rows)
+
+
+def codecs(program):
+    """That of `kvbench list storage --markdown`, with what codecs.json adds."""
+    said = subprocess.run([program, "list", "storage", "--markdown"], capture_output=True, text=True, check=True)
+    (_, of, what, parameters, bits, source), _, *rows = (
+        line[2:-2].split(" | ") for line in said.stdout.splitlines())
+    table = []
+    for name, *cells in rows:
+        known = CODECS.get(name.strip("`"), {})
+        source_texts = cells[4].split("; ")
+        for place, number in enumerate(known.get("arxiv", [])):
+            source_texts[place] = f"[{source_texts[place]}](https://arxiv.org/abs/{number})"
+        table.append([name, known.get("family", ""), *cells[:2], known.get("compared", ""), cells[3], cells[2],
+                      "; ".join(source_texts)])
+    return _table(["codec", "family", of, what, "compared by", bits, parameters, source], *table)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["verified"]:
-        print(verified(), end="")
-    elif sys.argv[1] == "algorithms":
-        print(algorithms(sys.argv[2]), end="")
+    tables = {"verified": verified, "verified-codecs": verified_codecs, "not-in-field": not_in_field,
+              "algorithms": algorithms, "codecs": codecs}
+    if sys.argv[1] in tables:
+        print(tables[sys.argv[1]](*sys.argv[2:]), end="")
     else:
         _, program = sys.argv[1:]
         print("".join(f"methods: {line}\n" for line in missing(ids(program))), end="")

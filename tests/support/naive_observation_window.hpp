@@ -34,7 +34,7 @@ std::vector<Real> naive_observed(const Stream& stream, Index prompt, const Naive
 std::vector<Index> naive_observation_kept(const Stream& stream, Index prompt, Index window,
                                           const std::vector<Real>& pooled, Index selected);
 
-// Tokens that pyramidkv selects in a layer, beside its window. `length`: of the visible prompt.
+// Tokens that pyramidkv selects in a layer, next to its window. `length`: of the visible prompt.
 Index naive_pyramid_selected(Index length, Index budget, Index window, Index beta, Index layers,
                              Index layer);
 

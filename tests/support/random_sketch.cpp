@@ -72,7 +72,7 @@ Sketch random_sketch(const Stream& stream, Index row, SketchKind kind, std::uint
         feature.own_key = feature.own_value = r;
         feature.keeps_key = feature.counts_as_token = false;
         sketch.add(feature);
-        // Near the query in direction: beside huge logits it is far below them otherwise.
+        // Near the query in direction: next to huge logits it is far below them otherwise.
         std::vector<double>& key = sketch.own_keys.emplace_back();
         const double* query = stream.query(0, row);
         for (Index k = 0; k < stream.shape.d; ++k) key.push_back(query[k] * 0.1 * uniform(rng));

@@ -19,7 +19,7 @@ enum class SketchKind {
   kExactDenominator,
   kEmpty,          // no row
   kNoDenominator,  // rows in the numerator only
-  kFeatures,       // tokens beside features of the exponential
+  kFeatures,       // tokens next to features of the exponential
   kRuled,          // kMergedValues with some negative denominator weights and a rule for answers
 };
 inline constexpr SketchKind kAllSketchKinds[] = {

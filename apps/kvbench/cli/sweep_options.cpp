@@ -282,7 +282,7 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
                   "Only cells of this id or algorithm/label/sequence/layer/head; repeatable")
       ->type_name("GLOB")
       ->allow_extra_args(false);
-  // A group of its own, since CLI11 2.4 refuses --c beside -c. `kvbench list parameters` has them.
+  // A group of its own, since CLI11 2.4 refuses --c next to -c. `kvbench list parameters` has them.
   CLI::Option_group* parameters = command.add_option_group("parameters");
   parameters->group("");
   for (const auto& [name, owners] : all_parameters()) {

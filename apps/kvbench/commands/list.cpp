@@ -22,7 +22,14 @@ struct ListOptions {
 };
 
 constexpr const char* kListFooter =
-    R"(Symbols of metrics, and every other number of results.json: configs/RESULTS.md
+    R"(WHAT:
+  algorithms      with their parameters, of all or of the named ones
+  parameters      of all algorithms, by name
+  storage         codecs of the cache
+  metrics         of a cell and of a whole layer
+  derived         further numbers that algorithms report of a cell
+  devices         that were built, and why others cannot be used
+configs/RESULTS.md defines the symbols of metrics, and every other number of results.json.
 
 Examples:
   kvbench list algorithms
@@ -65,12 +72,7 @@ Command add_list(CLI::App& app) {
       app.add_subcommand("list", "List algorithms, codecs, metrics, derived values, or devices");
   std::vector<std::string> names;
   for (const Listed& each : all_listed()) names.emplace_back(each.what);
-  command
-      ->add_option("WHAT", options->what,
-                   "algorithms with their parameters; parameters: all, by name; storage: codecs; "
-                   "metrics of a "
-                   "cell and of a whole layer; derived: what algorithms "
-                   "report of a cell; devices")
+  command->add_option("WHAT", options->what, "What to list (see below)")
       ->required()
       ->check(CLI::IsMember(names));
   command->add_option("NAME", options->names, "Only these algorithms, or codecs of storage");

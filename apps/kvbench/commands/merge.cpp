@@ -41,10 +41,8 @@ Command add_merge(CLI::App& app) {
       ->type_name("FILE")
       ->required();
   add_memory_limit(*command, options->memory_limit);
-  command->add_flag(
-      "--no-lock", options->no_lock,
-      "Go on where the file system of FILE cannot lock files; you must then make sure "
-      "that no other merge or run writes there");
+  command->add_flag("--no-lock", options->no_lock,
+                    "Do not lock FILE; you must make sure that no other merge or run writes there");
   command->footer(kMergeFooter);
   return {command, [options] { return merge(*options); }};
 }

@@ -80,7 +80,8 @@ Command add_synth(CLI::App& app) {
   command->add_option("--sinks", synth.sinks,
                       "Sink logits around this mean, one per query head; none by default");
   command->add_flag("--alibi", synth.alibi, "ALiBi slopes 2^(-8 h / Hq), h = 1, 2, ..");
-  command->add_flag("!--every-token", synth.causal, "Every row sees every token");
+  command->add_flag_callback(
+      "--every-token", [options] { options->synth.causal = false; }, "Every row sees every token");
   add("--chunk", synth.chunk,
       "Length of chunks, 0 = none; a row sees only tokens of its own chunk");
   command->add_flag("--value-in-key", synth.value_in_key,

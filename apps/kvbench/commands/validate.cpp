@@ -129,8 +129,7 @@ Command add_validate(CLI::App& app) {
   command->add_option("--dump", options->cache_of, "Dump that the rows of a cache file belong to")
       ->type_name("DUMP");
   command->add_option("--tolerance", options->tolerance,
-                      "Largest relative difference that passes (default: 1e-4 and the rounding of "
-                      "the stored types)");
+                      "Largest relative difference that passes (default: 1e-4, and rounding)");
   command->footer(kValidateFooter);
   return {command, [options] { return run(*options); }};
 }

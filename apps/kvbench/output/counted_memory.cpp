@@ -108,14 +108,14 @@ std::optional<std::string> tokens_text(const std::vector<Kept>& all, const Param
     const auto outside = [](const Kept& k) {
       return k.tokens - k.size.decoded - (k.size.prompt >> k.size.given);
     };
-    // Sinks and recent tokens s are kept whole: s (1 - 2^-T) of them beside 2^-T of the prompt.
+    // Sinks and recent tokens s are kept whole: s (1 - 2^-T) of them besides 2^-T of the prompt.
     const bool holds = std::ranges::all_of(all, [&](const Kept& k) {
       const Index whole = 2 * outside(all[0]);
       return outside(k) == whole - (whole >> k.size.given);
     });
     if (!holds) return std::nullopt;
     return fmt::format(
-        "a 2^-{} part of the prompt's middle, its sinks and recent tokens, and every decoded token",
+        "2^-{} of the prompt's middle, its sinks and recent tokens, and every decoded token",
         given->name);
   }
   const auto of_given = [](const Kept& k) { return k.size.given; };

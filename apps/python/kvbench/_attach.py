@@ -38,7 +38,7 @@ class Live:
     on it: ids, fingerprint and values.
 
     A forward pass is a sequence of the name `sequence`, further ones have a number behind it. The
-    layers are heard while the call computes, with the exporter's attention in place of the
+    layers are recorded while the call computes, with the exporter's attention in place of the
     model's. Texts of a batch, and of generate() with its answer, are read once more alone; the
     prompt of generate() is `prompt_tokens`. The exporter's proofs are made with each pass; that of
     the model's own attention by the first 128 tokens.

@@ -48,7 +48,7 @@ class Layer:
         self.softcap: float = info["softcap"]
         """c of c tanh(x / c), 0: none."""
         self.sinks: list[float] | None = info["sinks"] or None
-        """A logit per query head beside those of its tokens; None: there are none."""
+        """A logit per query head besides those of its tokens; None: there are none."""
         self.alibi_slopes: list[float] | None = info["alibi_slopes"] or None
         """A slope per query head: slope (j - i) is added to the logit of row i and token j."""
         self.causal: bool = info["causal"]

@@ -351,7 +351,7 @@ def replay(
     scale: multiplies <q, k>; default d ** -0.5.
     sliding_window: tokens that a row sees, itself included; 0: all before it.
     softcap: c of c tanh(x / c); 0: none.
-    sink_logits: a logit per query head that its rows have beside those of their tokens, without a
+    sink_logits: a logit per query head that its rows have besides those of their tokens, without a
         value.
     alibi_slopes: a slope per query head; slope (j - i) is added to the logit of row i and token j.
     causal: False: every row sees every token; then all tokens are the prompt, and `rows` are any.

@@ -39,7 +39,7 @@ const HeadScores& scores_of(const LayerScores::Result& layer, int kv_head);
 // count among them. Equal scores rank by KV head, the lower first, then by token.
 std::vector<Index> counts_of_best(const LayerScores::Result& layer, Index total, Index forced);
 
-// Keeps what was chosen of a prompt's middle beside its first `sinks` and last `recent` tokens.
+// Keeps what was chosen of a prompt's middle besides its first `sinks` and last `recent` tokens.
 class ChosenOnce final : public CompressOnce {
  public:
   // `chosen`: tokens of the middle, ascending; those of a prompt that fits into `whole` tokens are

@@ -67,7 +67,7 @@ std::vector<Field<ObservationParameters>> observation_fields();
 std::vector<Field<ObservationParameters>> observation_variant_fields();
 
 // Scores of the last `window` prompt rows, summed, combined over the group and pooled along the
-// tokens before them, or a variant of it; the best `selected` stay beside those last rows.
+// tokens before them, or a variant of it; the best `selected` stay besides those last rows.
 class ObservationWindow final : public CompressOnce {
  public:
   ObservationWindow(const ObservationParameters& p, const CellContext& context, Index selected);

@@ -8,7 +8,7 @@
 //   B = budget - window, head_adaptive_capacity -> counted, head_capacity -> selected
 // Released: `counted` is what a head has of the layer's H B best scores, H KV heads; it keeps
 //   round(counted (1 - floor) + int(B floor))  of its best, halves to even,
-// beside the window, so that the heads' total may differ from H B by rounding. `kvpress`: the best
+// besides the window, so that the heads' total may differ from H B by rounding. `kvpress`: the best
 // int(budget floor) of each head (1 at least; the window counts as the best) and the best of all
 // others, H budget together. `pyramid` (Ada-Pyramid): B of each layer is pyramidkv's, beta 20.
 // Departures: a prompt of exactly `budget` tokens is kept whole, where the release may lose one to

@@ -1,6 +1,6 @@
-// attention_matching: tokens of the prompt that reference queries (its own last ones) attend to,
-// fitted once so that they answer these queries as all tokens do: a weight each, which makes the
-// softmax sums agree, and a value each, which makes the answers agree.
+// attention_matching: tokens of the prompt that reference queries (its own last ones) attend to.
+// They are fitted once, so that they answer these queries as all tokens do: a weight each makes the
+// softmax sums agree, and a value each makes the answers agree.
 //
 // Source: Attention Matching, released code adamzweiger/compaction 2e59cc8: AM-HighestAttnKeys
 // (select rms) and AM-OMP (select omp) in their -basic forms. H2O+ of its tables is select mean,
@@ -16,11 +16,11 @@
 // squares have a ridge, where gels is used without one and needs full rank; the step of the
 // projected gradient is the exact 1 / |M|_2^2, where three power steps from a random start estimate
 // it; sinks and recent tokens take no part in the fit.
-// Run beside that code, its float32 made float64, on nine KV heads of the shipped dump with budgets
-// of 64 and 256 and `masked` false: rms, max and mean select the same tokens in 162 of 162 cases;
-// answers of the first decoded row agree to 2e-15 with own values, to 6e-13 with fitted ones (its
-// Cholesky solver, ridge 1e-6, Frobenius), and with clamped weights (no steps, no ridge) to 2e-9.
-// Rows are fitted in canonical arithmetic (kernels/least_squares.hpp): the same bits on every
+// Run next to that code, its float32 made float64, on nine KV heads of the shipped dump with
+// budgets of 64 and 256 and `masked` false: rms, max and mean select the same tokens in 162 of 162
+// cases; answers of the first decoded row agree to 2e-15 with own values, to 6e-13 with fitted ones
+// (its Cholesky solver, ridge 1e-6, Frobenius), and with clamped weights (no steps, no ridge) to
+// 2e-9. Rows are fitted in canonical arithmetic (kernels/least_squares.hpp): the same bits on every
 // number of threads and instruction set.
 #include <cmath>
 #include <variant>

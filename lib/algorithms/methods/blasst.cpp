@@ -1,4 +1,4 @@
-// blasst: holds every token; a row reads the blocks of tokens whose largest logit comes close
+// blasst: holds every token. A row reads the blocks of tokens whose largest logit comes close
 // enough to the largest logit so far, in the order of a fused attention kernel.
 //
 // Source: BLASST (Yuan et al. 2025, 2512.12087), also called skip softmax; code

@@ -1,5 +1,5 @@
-// cake: what the last prompt rows attend to on average, and with how much change from row to row;
-// the budget of each layer follows from the entropy and the variance of its attention. `budget` is
+// cake: what the last prompt rows attend to on average, and with how much change from row to row.
+// The budget of each layer follows from the entropy and the variance of its attention. `budget` is
 // the mean over layers.
 //
 // Source: CAKE (Qin et al., arXiv 2503.12491; code antgroup/cakekv c4675ce, cake/utils.py
@@ -10,7 +10,7 @@
 //   V = sum over heads and tokens of the unbiased variance over the rows -> variance
 //   b_l = trunc(p_l / sum p (budget - w) L), p_l = H^(1/tau1) V^(1/tau2), L layers of the scope
 //   score = mean over rows + gamma unbiased variance over rows, pooled (avg) and averaged over the
-//   group; the best b_l stay beside the window                 -> selected
+//   group; the best b_l stay besides the window                 -> selected
 // Budgets beyond a layer's tokens are cut and spread over the other layers, then what is missing to
 // (budget - w) L, or too much, over those below their tokens, or above 1; where one pass does not
 // reach that total it stays as it is. A prompt of at most budget + window tokens is kept whole.

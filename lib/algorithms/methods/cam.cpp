@@ -1,5 +1,5 @@
-// cam: the first `sinks` tokens and the last budget - sinks, as streaming_llm; a token that leaves
-// them gives its value, with a probability that grows with its attention, to the next `merge` ones.
+// cam: the first `sinks` tokens and the last budget - sinks, as streaming_llm. A token that leaves
+// them gives its value to the next `merge` ones, with a probability that grows with its attention.
 //
 // Source: CaM (Zhang et al., ICML 2024) and its released code, zyxxmu/cam fc80e64,
 // generate_task/streaming_llm/kv_cache_cam.py.

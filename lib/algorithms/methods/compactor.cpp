@@ -1,6 +1,6 @@
 // compactor: tokens whose keys stand out from the others' before rotation (leverage scores of a
-// random sketch), blended with the attention that queries of the same chunk pay them, without a
-// causal mask. No question is looked at.
+// random sketch). This score is blended with the attention that queries of the same chunk pay them,
+// without a causal mask. No question is looked at.
 //
 // Source: Compactor (Chari and Van Durme, arXiv 2507.08143) as kvpress 0.5.5 has it
 // (CompactorPress; `score` leverage and attention are its LeverageScorePress and

@@ -1,4 +1,4 @@
-// criticalkv: snapkv in two stages: part of the budget goes to the best scores, the rest to the
+// criticalkv: snapkv in two stages. Part of the budget goes to the best scores, the rest to the
 // best products of score and the size of what a token's value adds to an answer.
 //
 // Source: CriticalKV (Feng et al., arXiv 2502.03805) as kvpress 0.5.5 has it (CriticalKVPress

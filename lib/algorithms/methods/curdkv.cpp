@@ -1,4 +1,4 @@
-// curdkv: tokens whose keys and values are large beside those of their neighbours, approximate
+// curdkv: tokens whose keys and values are large next to those of their neighbours, approximate
 // leverage scores; the first tokens stay. No query is looked at.
 //
 // Source: CurDKV (Sengupta et al., arXiv 2509.15038) by kvpress 8bb29b9, cur_press.py, with its

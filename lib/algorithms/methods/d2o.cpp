@@ -1,4 +1,4 @@
-// d2o: heavy hitters by accumulated attention, sinks and recent tokens; a token that goes is
+// d2o: heavy hitters by accumulated attention, sinks and recent tokens. A token that goes is
 // merged, key and value, into the kept token of the most similar key if it is similar enough.
 //
 // Source: D2O (Wan et al.), its code AIoT-MLSys-Lab/D2O 12c99d8, by a short description of it.

@@ -1,6 +1,6 @@
-// expected_attention: tokens by the attention that later queries would pay them if these were drawn
-// from a normal distribution with the mean and covariance of the prompt's, or of other texts',
-// times the size of their values.
+// expected_attention: tokens by the attention that later queries would pay them, times the size of
+// their values. Later queries are taken to be normally distributed, with the mean and covariance of
+// the prompt's, or of other texts'.
 //
 // Source: Expected Attention (Devoto et al., arXiv 2510.00636) by kvpress 8bb29b9,
 // expected_attention_press.py.

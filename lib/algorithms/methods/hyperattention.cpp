@@ -1,4 +1,4 @@
-// hyperattention: holds every token; a row reads a block of keys whose hashes are near its query's,
+// hyperattention: holds every token. A row reads a block of keys whose hashes are near its query's,
 // and a uniform sample of the others that stands for all of them.
 //
 // Source: HyperAttention (2310.05869), code insuhan/hyper-attn 68b91e9 (hyper_attn.py,

@@ -1,4 +1,4 @@
-// kdeformer: holds every token; a row reads a block of keys whose hashes are near its query's, and
+// kdeformer: holds every token. A row reads a block of keys whose hashes are near its query's, and
 // a sample of the others, drawn by the sizes of their values.
 //
 // Source: KDEformer (2302.02451), code majid-daliri/kdeformer 427df2d (KDEformer.py), adapted to

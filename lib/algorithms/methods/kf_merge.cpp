@@ -1,5 +1,5 @@
-// kf_merge: what another method keeps of the prompt, with the key and the value of each token that
-// it drops merged into those of the kept token of the most similar key.
+// kf_merge: what another method keeps of the prompt. The key and the value of each token that it
+// drops are merged into those of the kept token of the most similar key.
 //
 // Source: KVCache-Factory (after LOOK-M and KVMerger); code Zefan-Cai/KVCache-Factory c97f9d7,
 // pyramidkv/pyramidkv_utils.py (merge_kv).

@@ -1,4 +1,4 @@
-// knorm: the tokens of smallest key norm, by themselves or beside sinks and recent tokens. No query
+// knorm: the tokens of smallest key norm, by themselves or with sinks and recent tokens. No query
 // is looked at.
 //
 // Source: L2 norm (Devoto et al., arXiv 2406.11430); kvpress 8bb29b9, knorm_press.py; the streaming

@@ -1,5 +1,5 @@
-// lava: what the last prompt rows attend to, weighed by the largest value of the KV head, ranked
-// over all KV heads of a layer; the budget of each layer follows from the entropy of these scores.
+// lava: what the last prompt rows attend to, weighted by the largest value of the KV head, ranked
+// over all KV heads of a layer. The budget of each layer follows from the entropy of these scores.
 // `budget` is the mean over layers.
 //
 // Source: LAVa (Shen et al., arXiv 2509.09754) by its released code, MGDDestiny/Lava 71d3cc8,

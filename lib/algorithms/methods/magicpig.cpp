@@ -1,4 +1,4 @@
-// magicpig: holds every token; a row reads those of the prompt's middle whose sign hashes collide
+// magicpig: holds every token. A row reads those of the prompt's middle whose sign hashes collide
 // with its query's, and weights them by the inverse of the probability of that.
 //
 // Source: MagicPIG (Chen et al. 2024, 2410.16179), code Infini-AI-Lab/MagicPIG ac9aa36

@@ -5,7 +5,7 @@
 // reads its own best.
 //
 // Source: reference floor (true top tokens per row). No departures.
-// Run beside the OracleTopK of xAlg-ai/sparse-attention-hub 1a048c9 (SkyLight), group none: its
+// Run next to the OracleTopK of xAlg-ai/sparse-attention-hub 1a048c9 (SkyLight), group none: its
 // errors at 2, 10 and 20 % of the tokens are these to 1.4e-7, 27 cells of the shipped dump.
 #include <vector>
 

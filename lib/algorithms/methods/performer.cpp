@@ -1,15 +1,15 @@
 // performer: positive random features of the softmax kernel hold the middle of the prompt in a
-// state of fixed size, beside exact sinks and recent tokens; streaming, also tokens that leave the
-// recent ones later.
+// state of fixed size, besides exact sinks and recent tokens. When streaming, they also hold tokens
+// that leave the recent ones later.
 //
 // Source: Performer's FAVOR+ (positive orthogonal random features), as released.
 //   m -> features, omega_r -> key of feature row r, times 1 / sqrt(scale), phi_r(k) =
 //   exp(<omega_r, sqrt(scale) k> - scale |k|^2 / 2) -> its logarithm, S_r = sum phi_r(k_j) v_j and
 //   t_r = sum phi_r(k_j) -> a row's value S_r / t_r and its weight t_r
-// Departures: exact tokens beside the features, under one denominator; nothing is added to features
-// (the release adds 1e-4 after it subtracted a maximum of keys, and of each query, which biases
-// both sums and on the side of the queries is not a row); features are stored over e^c, c the
-// largest logarithm so far, one number of a head. A soft-cap of the layer changes the logits of
+// Departures: exact tokens besides the features, under one denominator; nothing is added to
+// features (the release adds 1e-4 after it subtracted a maximum of keys, and of each query, which
+// biases both sums and on the side of the queries is not a row); features are stored over e^c, c
+// the largest logarithm so far, one number of a head. A soft-cap of the layer changes the logits of
 // tokens alone: features stand for the exponential without it. Normal numbers are quantiles of
 // uniform ones, an orthogonal block is Q of the QR decomposition of a d x d matrix of them with
 // diag R > 0, its rows times norms of independent normal vectors.

@@ -1,4 +1,4 @@
-// qfilters: tokens whose keys point most along the main direction of the queries, which is one
+// qfilters: tokens whose keys point most along the main direction of the queries. That is one
 // vector per KV head, calibrated on the prompt's queries or on those of other texts.
 //
 // Source: Q-Filters (Godey et al., arXiv 2503.02812; make_filters.py at cda5c38) and kvpress

@@ -12,8 +12,8 @@
 // leaves layers 0 and 1 exact: here a sweep selects the layers (`where`). `share` group adds U over
 // the query heads of a KV head, so that they read the same pages; the release repeats keys per
 // query head, which is `share` head. A budget below a page reads one page. Ties: the earlier page.
-// Run beside the QuestTopKMasker of xAlg-ai/sparse-attention-hub 1a048c9 in double precision: pages
-// of 16, budget 256, 135 answers of the shipped dump agree to 8e-16.
+// Run next to the QuestTopKMasker of xAlg-ai/sparse-attention-hub 1a048c9 in double precision:
+// pages of 16, budget 256, 135 answers of the shipped dump agree to 8e-16.
 #include <algorithm>
 #include <vector>
 

@@ -1,5 +1,5 @@
 // rkv: tokens that the last rows attend to and whose keys no later key resembles: attention minus
-// redundancy, at the end of the prompt or after every `interval` decode rows as well.
+// redundancy. It evicts at the end of the prompt, or after every `interval` decode rows as well.
 //
 // Source: R-KV (Cai et al.) and its released code, Zefan-Cai/R-KV d15c976, rkv/compression/r1_kv.py
 // (update_kv) and rkv/utils.py (cal_similarity).

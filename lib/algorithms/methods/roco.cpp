@@ -1,5 +1,5 @@
-// roco: of the tokens outside a recent window, those of the most variable attention are spared, and
-// of the others the one of the lowest mean attention goes.
+// roco: outside a recent window, the tokens of the most variable attention are spared; of the
+// others, the one of the lowest mean attention goes.
 //
 // Source: RoCo (Ren and Zhu), its code DRSY/EasyKV a1d71ca.
 //   the last 10 tokens -> recent, a recent_window of int(0.3 budget) -> spared, by `semantics`

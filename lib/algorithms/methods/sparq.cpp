@@ -1,5 +1,5 @@
-// sparq: holds every token, ranks them at each row by the query's `rank` largest channels, attends
-// to the best exactly and answers for the others with the mean value.
+// sparq: holds every token. At each row it ranks them by the query's `rank` largest channels,
+// attends to the best exactly, and answers for the others with the mean value.
 //
 // Source: SparQ Attention (Ribar et al. 2023, 2312.04985), code
 // graphcore-research/llm-inference-research ead9b6a (ann_attention.py).

@@ -1,4 +1,4 @@
-// thinformer: kernel thinning of the prompt's middle: in rounds, one token of each pair stays, so
+// thinformer: kernel thinning of the prompt's middle. In rounds, one token of each pair stays, so
 // that the kept half has nearly the sums of the whole for a kernel of keys and values.
 //
 // Source: Thinformer (Carrell et al.), KH-Compress(g), and its released code, microsoft/thinformer
@@ -9,7 +9,7 @@
 // (`tail: spread` takes them from all of the middle); rounds go bottom up, where the paper's
 // Compress is recursive with a delta of its own per call; a round's picks are all replaced by their
 // partners where its one coin, common to the KV heads of a layer, says so (`symmetrize`).
-// Departures: one coreset per KV head, beside exact tokens: `weights: middle` makes n_out rows
+// Departures: one coreset per KV head, besides exact tokens: `weights: middle` makes n_out rows
 // stand for all M tokens, where the release attends to the coreset alone. The kernel knows no
 // soft-cap. The streaming form (Express) is not offered.
 #include <algorithm>

@@ -8,7 +8,7 @@
 // and has no protection. The prompt's last row alone ranks the prompt. `scope: layer`, the released
 // one: the mean is over all query heads of the layer, and one set is kept in all its KV heads;
 // `head`: over those of a KV head, as in EasyKV. `once`: the prompt's last token stays, the
-// budget - 1 best of the others beside it, and nothing goes while decoding.
+// budget - 1 best of the others besides it, and nothing goes while decoding.
 // Departures: of equal weights the later token goes (torch's topk keeps any).
 // Compared on the shipped dump in double precision by `tests/peers/run.sh`: kvpress 0.5.5
 // keeps the same tokens as `once`, `scope: layer` (2 budgets, 9 heads), errors per row equal to 9

@@ -1,6 +1,6 @@
-// vattention: holds every token; a row reads attention sinks, recent tokens, those of the largest
-// logits, and of the others a uniform sample, as large as a bound on the error of the softmax sum
-// asks for.
+// vattention: holds every token. A row reads attention sinks, recent tokens, those of the largest
+// logits, and a uniform sample of the others. The sample is as large as a bound on the error of the
+// softmax sum requires.
 //
 // Source: vAttention (2510.05688) by the code xAlg-ai/sparse-attention-hub 1a048c9
 // (adaptive_sampling.py, its bound on the denominator).
@@ -17,7 +17,7 @@
 // token counts as often as it is drawn, where the release's masks keep one of equal draws. As in
 // its experiments the tokens of the largest logits are known without a search, which traffic does
 // not count; it counts the keys of the base's draws.
-// Run beside that code in double precision, each with 400 draws of its own, 64 sinks, recent and
+// Run next to that code in double precision, each with 400 draws of its own, 64 sinks, recent and
 // top tokens, base 0.02, epsilon and delta 0.1, the last row of two heads of the shipped dump: mean
 // relative errors of 0.351 (standard error 0.005) and 0.0200 (0.0002) here, 0.342 (0.004) and
 // 0.0199 (0.0002) there.

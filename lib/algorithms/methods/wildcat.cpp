@@ -1,4 +1,4 @@
-// wildcat: the middle of the prompt is cut into bins of consecutive tokens, and in each some keys,
+// wildcat: the middle of the prompt is cut into bins of consecutive tokens. In each bin some keys,
 // drawn by randomly pivoted Cholesky of a Gaussian kernel, stand for all: their rows answer with
 // the Nystrom approximation of the bin's exponentials.
 //

@@ -35,10 +35,13 @@ ROUNDING = 1e-6  # lost mass below which the quotient is noise
 
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--memory", type=float, default=0.35, help="of budgets given as memory; default 0.35"
+        "--memory", type=float, default=0.35, help="memory of the settings; default 0.35"
     )
     parser.add_argument(
-        "--budget", type=float, default=512, help="of methods without such a one; default 512"
+        "--budget",
+        type=float,
+        default=512,
+        help="budget of methods without that memory; default 512",
     )
 
 

@@ -26,7 +26,7 @@ SHARED = {
     (True, True): "{}: both per channel",
     (True, False): "{}: keys per channel, values per token",
 }
-# "int 2 bits per=channel": what the codec is beside its bits, which are an axis.
+# "int 2 bits per=channel": what the codec is besides its bits, which are an axis.
 BITS = re.compile(r" (\d+) bits?\b")
 
 

@@ -36,7 +36,7 @@ def add_options(parser: ArgumentParser) -> None:
         type=float,
         nargs="+",
         default=MEMORIES,
-        help="of every method the setting with the memory nearest to this; default 0.27 0.38 0.6",
+        help="draw every method's setting with the memory nearest to this; default 0.27 0.38 0.6",
     )
 
 

@@ -16,7 +16,7 @@ BY = ("layer",)
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--parts", type=int, default=7, help="of the stream; default 7")
+    parser.add_argument("--parts", type=int, default=7, help="parts of the stream; default 7")
 
 
 def fits(results: Results) -> bool:

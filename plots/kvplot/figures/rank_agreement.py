@@ -49,14 +49,14 @@ MIN_SETTINGS = 3
 
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--only", nargs="+", metavar="LABEL", help="of these methods alone (default: all)"
+        "--only", nargs="+", metavar="LABEL", help="take these methods alone (default: all)"
     )
     parser.add_argument(
         "--memories",
         nargs="+",
         type=float,
         metavar="F",
-        help="of settings whose budget asks for these parts of the memory alone (default: all)",
+        help="take settings of these fractions of the memory alone (default: all)",
     )
 
     parser.add_argument("--target", choices=list(TARGETS), default=KL, help=f"default {KL}")

@@ -19,7 +19,10 @@ KINDS = (("after rotation", style.KEYS, "-"), ("before rotation", style.REFERENC
 
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--quantile", type=float, default=0.05, help="of key distances: delta; default 0.05"
+        "--quantile",
+        type=float,
+        default=0.05,
+        help="delta as a quantile of key distances; default 0.05",
     )
 
 

@@ -26,7 +26,7 @@ def add_options(parser: ArgumentParser) -> None:
         "--layers", type=int, nargs="+", metavar="L", help="default: the first and last of the dump"
     )
     parser.add_argument("--kv-head", type=int, default=0)
-    parser.add_argument("--query-head", type=int, default=0, help="which of its group")
+    parser.add_argument("--query-head", type=int, default=0, help="query head of the group")
     parser.add_argument(
         "--cache", type=float, default=0.5, help="fraction of the prompt; default 0.5"
     )

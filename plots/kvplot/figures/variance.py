@@ -33,7 +33,7 @@ def add_options(parser: ArgumentParser) -> None:
         "--memory",
         type=float,
         default=0.38,
-        help="of every method the setting with the memory nearest to this; default 0.38",
+        help="draw every method's setting with the memory nearest to this; default 0.38",
     )
 
 
