@@ -42,6 +42,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--needles", type=Path, default=NEEDLES, help="default: texts/needles.json")
     p.add_argument("--tokens", type=int, default=1000, help="tokens before the question")
     p.add_argument("--passes", type=int, default=1, help="sentences per text and depth (default 1)")
+    p.add_argument("--depths", type=float, nargs="+", choices=DEPTHS, default=DEPTHS,
+                   help="where sentences are in their texts (default: all)")  # fmt: skip
     p.add_argument("--layers", help="compressed layers (default: all)")
     p.add_argument("--part", default="1/1", help="K/N: question K of every N, to run N at a time")
     return p
@@ -65,6 +67,8 @@ def questions(args: argparse.Namespace, tokenizer: Any) -> Iterator[Question]:
     needles = json.loads(args.needles.read_text(encoding="utf-8"))
     texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(args.text)}
     for turn, (step, depth) in product(range(args.passes), enumerate(DEPTHS)):
+        if depth not in args.depths:
+            continue
         for place, (text, words) in enumerate(texts.items()):
             number = (place + 2 * step + turn) % len(needles)
             parts = parts_of(tokenizer, words, **needles[number])
@@ -107,18 +111,20 @@ class Asked:
             ).values()
         return self._texts[prompt]
 
-    def logits(self, prompt: int, answers: Any) -> Any:
-        """[rows, vocabulary] of the evidence rows."""
+    def logits(self, prompt: int, *answers: Any) -> Any:
+        """[answers, rows, vocabulary] of the evidence rows."""
         import torch
         from loop import loop_run
 
         ids = torch.tensor(self.question.ids[prompt:])
-        return loop_run.decoded(self.model, self.text(prompt), ids, answers)[-self.rows :]
+        return loop_run.decoded_by_each(self.model, self.text(prompt), ids, answers)[
+            :, -self.rows :
+        ]
 
     def full(self, prompt: int) -> Any:
         from loop.loop_answers import Whole
 
-        return self.logits(prompt, Whole(self.text(prompt)))
+        return self.logits(prompt, Whole(self.text(prompt)))[0]
 
     def without(self, prompt: int) -> Any:
         """Over the full cache less the sentence's tokens: how well the answer is guessed."""
@@ -135,7 +141,7 @@ class Asked:
             call.mask = mask
             return call.own_answer()
 
-        return self.logits(prompt, answer)
+        return self.logits(prompt, answer)[0]
 
     def told(self, logits: Any, full: Any) -> dict[str, Any]:
         """Per token of the answer: its rank, -ln q of it, and KL from the full cache's."""
@@ -152,7 +158,7 @@ class Asked:
         import kvbench as kb
         import torch
         from loop import loop_settings
-        from loop.loop_answers import Live, Replayed
+        from loop.loop_answers import Live, Replayed, Whole
         from loop.loop_caches import CacheFiles, Unsuitable
 
         tokens = len(self.question.ids)
@@ -166,8 +172,8 @@ class Asked:
             sets.append(f"/select/layers=[{self.args.layers}]")
         results = kb.run(self.args.config, out=out, sets=sets, quiet=True,
                          threads=torch.get_num_threads())  # fmt: skip
-        text, files, full = self.text(prompt), CacheFiles(out / "caches"), self.full(prompt)
-        records = []
+        text, files = self.text(prompt), CacheFiles(out / "caches")
+        records, kinds = [], []
         for setting in loop_settings.settings_of(results.cells):
             record = {"protocol": protocol, "label": setting.label, "params": setting.params}
             records.append(record)
@@ -176,13 +182,19 @@ class Asked:
                 record["status"], record["reason"] = bad
                 continue
             chosen = frozenset(setting.layers)
+            replayed = Replayed(text, setting, files, chosen)
             try:
-                logits = self.logits(prompt, Replayed(text, setting, files, chosen))
+                replayed.reads(min(chosen))
+                kinds.append(replayed)
             except Unsuitable:  # weights that are not those of a softmax
                 record["decisions"] = "live"
-                logits = self.logits(prompt, Live(text, setting, files, chosen))
-            record |= {"status": "ok", **self.told(logits, full)}
+                kinds.append(Live(text, setting, files, chosen))
+            record["status"] = "ok"
             record |= loop_settings.means([_measured(cell) for cell in setting.cells.values()])
+        full, *each = self.logits(prompt, Whole(text), *kinds)
+        able = [record for record in records if record["status"] == "ok"]
+        for record, logits in zip(able, each, strict=True):
+            record |= self.told(logits, full)
         return records
 
 

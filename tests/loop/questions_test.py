@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 import ask_questions
-from looped import IDS, PROMPT, TOKENS, Folder, Read, Replayed, apart, loop_run
+from looped import IDS, PROMPT, TOKENS, Folder, Read, Replayed, Whole, apart, loop_run
 from loop import loop_settings
 from loop.loop_caches import CacheFiles
 
@@ -34,11 +34,13 @@ class Letters:
 
 
 class Made(Folder):
-    def questions(self, passes: int = 1) -> list[ask_questions.Question]:
+    def questions(self, passes: int = 1,
+                  depths: tuple[float, ...] = ask_questions.DEPTHS) -> list[ask_questions.Question]:
         texts = [self.folder / f"text{place}.txt" for place in range(10)]
         for path in texts:
             path.write_text("A line of words. " * 100)
-        args = Namespace(needles=ask_questions.NEEDLES, text=texts, tokens=1000, passes=passes)
+        args = Namespace(needles=ask_questions.NEEDLES, text=texts, tokens=1000, passes=passes,
+                         depths=depths)
         return list(ask_questions.questions(args, Letters()))
 
     def test_ten_texts_have_every_sentence_at_every_depth_once(self):
@@ -50,6 +52,11 @@ class Made(Folder):
         self.assertEqual([each.name for each in twice[:50]], [each.name for each in found])
         own = {each.facts["needle"] for each in twice if each.facts["text"] == "text3"}
         self.assertEqual((len({each.name for each in twice}), own), (100, set(range(10))))
+
+    def test_some_depths_have_the_same_questions_as_all(self):
+        some = [each for each in self.questions() if each.facts["depth"] in (0.3, 0.7)]
+        self.assertEqual(self.questions(depths=(0.7, 0.3)), some)
+        self.assertEqual(len(some), 20)
 
     def test_spans_distances_and_ends_are_those_of_the_words(self):
         for question in self.questions():
@@ -84,8 +91,12 @@ class Asked(Folder):
             f"/replay/prompt_tokens={TOKENS - 1}"])
         setting, = loop_settings.settings_of(results.cells)
         text = asked.text(TOKENS - 1)
-        window = asked.logits(TOKENS - 1, Replayed(text, setting, CacheFiles(
-            self.out / "attention/caches"), frozenset(setting.layers)))
+        replayed = Replayed(text, setting, CacheFiles(self.out / "attention/caches"),
+                            frozenset(setting.layers))
+        window, = asked.logits(TOKENS - 1, replayed)
+        for logits, alone in zip(asked.logits(TOKENS - 1, replayed, Whole(text), replayed),
+                                 (window, asked.full(TOKENS - 1), window), strict=True):
+            self.assertLess(apart(logits, alone), 1e-5)
         self.assertLess(apart(asked.without(TOKENS - 1), window), 1e-5)
         self.assertGreater(apart(asked.full(TOKENS - 1), window), 1e-3)
 
