@@ -77,7 +77,7 @@ APART = 12  # tokens by which methods of one distance are moved
 def questions(tables: Tables) -> pyplot.Figure:
     """The model's answer and the kept evidence over the distance of the sentence, at a fifth of the
     memory, in both protocols."""
-    rows = tables.read("questions/distances").sort_values("distance")
+    rows = _distances(tables)
     values = {"rank": "rank of the right token", "kl": "KL divergence, nats",
               "held": "share of the sentence kept"}  # fmt: skip
     figure, axes = style.panels(len(values), 2, 6.2, sharex=True, sharey="row")
@@ -98,7 +98,7 @@ def questions(tables: Tables) -> pyplot.Figure:
 
 def error_over_distance(tables: Tables) -> pyplot.Figure:
     """Frobenius error over the distance of the sentence, in both protocols; a row per memory."""
-    rows = tables.read("questions/distances").sort_values("distance")
+    rows = _distances(tables)
     memories = {0.2: "a fifth", 0.5: "half"}
     figure, axes = style.panels(len(memories), 2, 4.6, sharex=True, sharey="row")
     for line, (asked, words) in zip(axes, memories.items()):
@@ -110,12 +110,21 @@ def error_over_distance(tables: Tables) -> pyplot.Figure:
     return _asked(figure, axes, "Frobenius error")
 
 
+def _distances(tables: Tables) -> pandas.DataFrame:
+    """Of the four distances that were asked together, and of the one that was asked later."""
+    names = ("questions/distances", "questions/seven_tenths/distances")
+    return pandas.concat(map(tables.read, names)).sort_values("distance")
+
+
 def _over_distance(axis: Axes, rows: pandas.DataFrame, value: str) -> None:
     for place, (name, (words, colour, marker, dashes)) in enumerate(ASKED.items()):
         own = rows[rows["label"] == name]
         apart = own["distance"] + APART * (place - (len(ASKED) - 1) / 2)
-        line_of_intervals(axis, apart, own, value, color=colour, marker=marker, linestyle=dashes,
-                          label=words, elinewidth=0.4)  # fmt: skip
+        looks = {"color": colour, "marker": marker, "linestyle": dashes, "label": words}
+        if f"{value}_low" in own:
+            line_of_intervals(axis, apart, own, value, **looks, elinewidth=0.4)
+        else:
+            axis.plot(apart, own[value], linewidth=0.8, **looks)
 
 
 def _asked(figure: pyplot.Figure, axes: Any, y: str | list[str]) -> pyplot.Figure:

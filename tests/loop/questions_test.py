@@ -73,14 +73,15 @@ class Made(Folder):
 class Asked(Folder):
     """A question whose answer is what the tiny model says."""
 
-    def asked(self, answer: list[int], sweep: Path) -> tuple[ask_questions.Asked, Namespace]:
-        given = self.options(self.model("llama"), sweep)
+    def asked(self, answer: list[int], sweep: Path, *options: object,
+              model: str = "llama") -> tuple[ask_questions.Asked, Namespace]:
+        given = self.options(self.model(model), sweep, *options)
         del given[3:5]  # --tokens, which means the context there
         args = ask_questions.parser().parse_args([str(each) for each in given])
-        model = loop_run.load_model(args)
+        loaded = loop_run.load_model(args)
         question = ask_questions.Question("q", {}, [*map(int, IDS)], SPAN, answer, PROMPT)
         self.out = self.folder / "asked"
-        return ask_questions.Asked(model, question, args, self.out), args
+        return ask_questions.Asked(loaded, question, args, self.out), args
 
     def test_without_the_sentence_is_a_cache_that_lacks_it(self):
         left = TOKENS - SPAN[1] - 1
@@ -124,6 +125,24 @@ class Asked(Folder):
             self.assertEqual((window["held"], window["mass"]), (0.0, 0.0))
             self.assertGreater(min(*window["kl"], window["error"]), 1e-3)
             self.assertEqual((live["decisions"], "decisions" in window), ("live", False))
+
+    def test_layers_with_windows_stay_whole(self):
+        """A model of layers with windows, as Gemma 3: its layer of full attention is compressed."""
+        sweep = self.sweep([{"algorithm": "exact"}, {"algorithm": "window", "params": {"budget": 24}}])
+        first, _ = self.asked([7, 8], sweep, model="gemma3_text")
+        answer = first.full(PROMPT).argmax(dim=1).tolist()
+        found = {}
+        for layers in (("--layers", "2"), ()):
+            asked, args = self.asked(answer, sweep, *layers, model="gemma3_text")
+            found[layers] = ask_questions.answered(asked.model, asked.question, args, self.out)
+        some, every = ([each["kl"][0] for each in line["records"]] for line in found.values())
+        for exact in (some[0], some[2], every[0], every[2]):
+            self.assertLess(exact, 1e-6)
+        for window in (some[1], some[3], every[1], every[3]):
+            self.assertGreater(window, 1e-6)
+        self.assertEqual([len(each) for each in (some, every)], [4, 4])
+        held = [each["held"] for each in found["--layers", "2"]["records"]]
+        self.assertEqual(held, [1.0, 0.0, 1.0, 0.0])
 
     def test_rows_that_are_not_scored_read_the_same(self):
         """Cache files have weights at scored rows; the question's rows are not scored."""
