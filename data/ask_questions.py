@@ -173,9 +173,11 @@ class Asked:
         results = kb.run(self.args.config, out=out, sets=sets, quiet=True,
                          threads=torch.get_num_threads())  # fmt: skip
         text, files = self.text(prompt), CacheFiles(out / "caches")
-        records, kinds = [], []
+        records: list[dict[str, Any]] = []
+        kinds: list[Live | Replayed] = []
         for setting in loop_settings.settings_of(results.cells):
-            record = {"protocol": protocol, "label": setting.label, "params": setting.params}
+            record: dict[str, Any] = {"protocol": protocol, "label": setting.label,
+                                      "params": setting.params}  # fmt: skip
             records.append(record)
             bad = loop_settings.obstacle(setting, text, setting.layers)
             if bad:
@@ -186,7 +188,7 @@ class Asked:
             try:
                 replayed.reads(min(chosen))
                 kinds.append(replayed)
-            except Unsuitable:  # weights that are not those of a softmax
+            except Unsuitable:  # in all layers alike: its weights are not those of a softmax
                 record["decisions"] = "live"
                 kinds.append(Live(text, setting, files, chosen))
             record["status"] = "ok"
