@@ -270,13 +270,10 @@ def decode_after(
 
 
 def _of_batch(call: Call, at: int) -> Call:
-    """The call of one sequence of a batch."""
-    own, heads = slice(at, at + 1), call.q.shape[1]
+    """The call of one sequence of a batch, of a layer without a bias."""
+    own = slice(at, at + 1)
     mask = call.mask if call.mask is None or len(call.mask) == 1 else call.mask[own]
-    bias = call.bias
-    if bias is not None and len(bias) > heads:  # Bloom's has heads of all sequences
-        bias = bias[at * heads : (at + 1) * heads]
-    return replace(call, q=call.q[own], k=call.k[own], v=call.v[own], mask=mask, bias=bias)
+    return replace(call, q=call.q[own], k=call.k[own], v=call.v[own], mask=mask)
 
 
 def refuse_to_decode(config: PretrainedConfig, layers: set[int]) -> None:
