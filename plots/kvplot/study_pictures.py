@@ -111,7 +111,7 @@ def error_over_distance(tables: Tables) -> pyplot.Figure:
 
 
 def _distances(tables: Tables) -> pandas.DataFrame:
-    """Of the four distances that were asked together, and of the one that was asked later."""
+    """Rows of the four distances that were asked together, and of the one that was asked later."""
     names = ("questions/distances", "questions/seven_tenths/distances")
     return pandas.concat(map(tables.read, names)).sort_values("distance")
 
