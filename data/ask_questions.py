@@ -42,6 +42,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--needles", type=Path, default=NEEDLES, help="default: texts/needles.json")
     p.add_argument("--tokens", type=int, default=1000, help="tokens before the question")
     p.add_argument("--passes", type=int, default=1, help="sentences per text and depth (default 1)")
+    p.add_argument("--depths", type=float, nargs="+", choices=DEPTHS, default=DEPTHS,
+                   help="where sentences are in their texts (default: all)")  # fmt: skip
     p.add_argument("--layers", help="compressed layers (default: all)")
     p.add_argument("--part", default="1/1", help="K/N: question K of every N, to run N at a time")
     return p
@@ -65,6 +67,8 @@ def questions(args: argparse.Namespace, tokenizer: Any) -> Iterator[Question]:
     needles = json.loads(args.needles.read_text(encoding="utf-8"))
     texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(args.text)}
     for turn, (step, depth) in product(range(args.passes), enumerate(DEPTHS)):
+        if depth not in args.depths:
+            continue
         for place, (text, words) in enumerate(texts.items()):
             number = (place + 2 * step + turn) % len(needles)
             parts = parts_of(tokenizer, words, **needles[number])
@@ -107,18 +111,20 @@ class Asked:
             ).values()
         return self._texts[prompt]
 
-    def logits(self, prompt: int, answers: Any) -> Any:
-        """[rows, vocabulary] of the evidence rows."""
+    def logits(self, prompt: int, *answers: Any) -> Any:
+        """[answers, rows, vocabulary] of the evidence rows."""
         import torch
         from loop import loop_run
 
         ids = torch.tensor(self.question.ids[prompt:])
-        return loop_run.decoded(self.model, self.text(prompt), ids, answers)[-self.rows :]
+        return loop_run.decoded_by_each(self.model, self.text(prompt), ids, answers)[
+            :, -self.rows :
+        ]
 
     def full(self, prompt: int) -> Any:
         from loop.loop_answers import Whole
 
-        return self.logits(prompt, Whole(self.text(prompt)))
+        return self.logits(prompt, Whole(self.text(prompt)))[0]
 
     def without(self, prompt: int) -> Any:
         """Over the full cache less the sentence's tokens: how well the answer is guessed."""
@@ -135,7 +141,7 @@ class Asked:
             call.mask = mask
             return call.own_answer()
 
-        return self.logits(prompt, answer)
+        return self.logits(prompt, answer)[0]
 
     def told(self, logits: Any, full: Any) -> dict[str, Any]:
         """Per token of the answer: its rank, -ln q of it, and KL from the full cache's."""
@@ -148,11 +154,20 @@ class Asked:
         return {"rank": (1 + (logits > own).sum(dim=1)).tolist(),
                 "surprise": rows.surprise.tolist(), "kl": rows.kl.tolist()}  # fmt: skip
 
+    def measured(self, setting: Any, logits: Any, full: Any) -> dict[str, Any]:
+        """What a setting that was answered has in its record."""
+        from loop import loop_settings
+
+        cells = list(setting.cells.values())
+        return {"status": "ok", **self.told(logits, full),
+                **loop_settings.means([_measured(cell) for cell in cells]),
+                "memory": loop_settings.memory_fraction(cells)}  # fmt: skip
+
     def records(self, protocol: str) -> list[dict[str, Any]]:
         import kvbench as kb
         import torch
         from loop import loop_settings
-        from loop.loop_answers import Live, Replayed
+        from loop.loop_answers import Live, Replayed, Whole
         from loop.loop_caches import CacheFiles, Unsuitable
 
         tokens = len(self.question.ids)
@@ -166,29 +181,34 @@ class Asked:
             sets.append(f"/select/layers=[{self.args.layers}]")
         results = kb.run(self.args.config, out=out, sets=sets, quiet=True,
                          threads=torch.get_num_threads())  # fmt: skip
-        files = CacheFiles(out / "caches", results.document)
-        text, full = self.text(prompt), self.full(prompt)
-        records = []
+        text, files = self.text(prompt), CacheFiles(out / "caches", results.document)
+        records: list[dict[str, Any]] = []
+        replayed: list[tuple[dict[str, Any], Any, Replayed]] = []
+        live: list[tuple[dict[str, Any], Any, Live]] = []
         for setting in loop_settings.settings_of(results.cells):
-            record = {"protocol": protocol, "label": setting.label, "params": setting.params}
+            record: dict[str, Any] = {"protocol": protocol, "label": setting.label,
+                                      "params": setting.params}  # fmt: skip
             records.append(record)
             bad = loop_settings.obstacle(setting, text, setting.layers)
             if bad:
                 record["status"], record["reason"] = bad
                 continue
             chosen = frozenset(setting.layers)
+            answers = Replayed(text, setting, files, chosen)
             try:
-                logits = self.logits(prompt, Replayed(text, setting, files, chosen))
-            except Unsuitable:  # weights that are not those of a softmax
+                answers.reads(min(chosen))
+                replayed.append((record, setting, answers))
+            except Unsuitable:  # in all layers alike: its weights are not those of a softmax
                 record["decisions"] = "live"
-                try:
-                    logits = self.logits(prompt, Live(text, setting, files, chosen))
-                except Unsuitable as reason:
-                    record["status"], record["reason"] = "skipped", str(reason)
-                    continue
-            record |= {"status": "ok", **self.told(logits, full)}
-            record |= loop_settings.means([_measured(cell) for cell in setting.cells.values()])
-            record["memory"] = loop_settings.memory_fraction(list(setting.cells.values()))
+                live.append((record, setting, Live(text, setting, files, chosen)))
+        full, *each = self.logits(prompt, Whole(text), *(answers for *_, answers in replayed))
+        for (record, setting, _), logits in zip(replayed, each, strict=True):
+            record |= self.measured(setting, logits, full)
+        for record, setting, decided in live:  # one by one, as one may refuse
+            try:
+                record |= self.measured(setting, self.logits(prompt, decided)[0], full)
+            except Unsuitable as reason:
+                record["status"], record["reason"] = "skipped", str(reason)
         return records
 
 

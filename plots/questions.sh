@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# plots/questions.sh [FOLDER [PARTS]]: questions about a sentence of the prompt, over compressed caches, asked of the
-# model and in the texts that `data/dumps.sh FOLDER --only 'smollm2-*'` fetched; tables in results/questions. Fifty
-# questions take about an hour of a core. PARTS of them run at a time (default 1). It resumes after an interruption.
+# plots/questions.sh [FOLDER [PARTS [OUT [DEPTHS ..]]]]: questions about a sentence of the prompt, over compressed
+# caches, asked of the model and in the texts that `data/dumps.sh FOLDER --only 'smollm2-*'` fetched; tables in OUT,
+# results/questions by default. Fifty questions, ten at each of five depths, take an hour of a core of a busy machine,
+# 70 s each. DEPTHS are those alone, PARTS run at a time (default 1). It resumes after an interruption.
 folder=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")/inputs
-parts=${2:-1}
+parts=${2:-1} out=$(realpath -m "${3:-$(dirname "${BASH_SOURCE[0]}")/../results/questions}")
+depths=()
+if (($# > 3)); then depths=(--depths "${@:4}"); fi
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
 model=$folder/SmolLM2-135M-Instruct.Q4_1.gguf
 [[ -f $model ]] || die "$model is missing; data/dumps.sh FOLDER --only 'smollm2-*' fetches it"
@@ -21,9 +24,9 @@ plots_environment
 runs=()
 for ((part = 1; part <= parts; ++part)); do
   OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} .venv-model/bin/python -B data/ask_questions.py "$model" \
-    --text "${texts[@]}" --config configs/questions.json --out results/questions --part "$part/$parts" &
+    --text "${texts[@]}" --config configs/questions.json --out "$out" "${depths[@]}" --part "$part/$parts" &
   runs+=($!)
 done
 for run in "${runs[@]}"; do wait "$run"; done
-.venv/bin/python -m kvplot questions results/questions --out results/questions
-say "questions: $SECONDS s, in results/questions"
+.venv/bin/python -m kvplot questions "$out" --out "$out"
+say "questions: $SECONDS s, in $out"

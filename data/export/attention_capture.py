@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -230,11 +230,14 @@ def whole_cache() -> DynamicCache:
     return DynamicCache()
 
 
-def cache_of(held: Iterable[tuple[int, torch.Tensor, torch.Tensor]]) -> DynamicCache:
-    """A cache that holds k [Hkv, P, d] and v [Hkv, P, dv] of every layer, from 0 on."""
+def cache_of(
+    held: Iterable[tuple[int, torch.Tensor, torch.Tensor]], copies: int = 1
+) -> DynamicCache:
+    """A cache that holds k [Hkv, P, d] and v [Hkv, P, dv] of every layer, from 0 on, for a batch of
+    `copies`."""
     cache = whole_cache()
     for layer, k, v in held:
-        cache.update(k[None], v[None], layer)
+        cache.update(*(each.expand(copies, -1, -1, -1) for each in (k, v)), layer)
     return cache
 
 
@@ -247,20 +250,33 @@ def decode_after(
     model: torch.nn.Module,
     prompt: Iterable[tuple[int, torch.Tensor, torch.Tensor]],
     ids: torch.Tensor,
-    listener: Callable[[Call], torch.Tensor],
+    listeners: Sequence[Callable[[Call], torch.Tensor]],
 ) -> torch.Tensor:
-    """Logits [R, vocabulary] of the tokens `ids` [R], read teacher-forced at once after a prompt.
+    """Logits [listeners, R, vocabulary] of the tokens `ids` [R], read teacher-forced at once after
+    a prompt.
 
     The prompt is given by its keys and values, (layer, k [Hkv, P, d], v [Hkv, P, dv]) of every
-    layer from 0 on; `listener` answers each layer's rows. Positions follow from the number of
-    tokens in the cache, so that nothing that a method drops moves a rotation.
+    layer from 0 on; each listener answers every layer's rows, and its logits are those of its own
+    answers. Positions follow from the number of tokens in the cache, so that nothing that a method
+    drops moves a rotation.
     """
+
+    def listener(call: Call) -> torch.Tensor:
+        return torch.cat([own(_of_batch(call, at)) for at, own in enumerate(listeners)])
+
     with listening(listener), torch.no_grad():
         return model(
-            input_ids=ids[None].to(device_of(model)),
-            past_key_values=cache_of(prompt),
+            input_ids=ids.expand(len(listeners), -1).to(device_of(model)),
+            past_key_values=cache_of(prompt, len(listeners)),
             use_cache=True,
-        ).logits[0]
+        ).logits
+
+
+def _of_batch(call: Call, at: int) -> Call:
+    """The call of one sequence of a batch, of a layer without a bias."""
+    own = slice(at, at + 1)
+    mask = call.mask if call.mask is None or len(call.mask) == 1 else call.mask[own]
+    return replace(call, q=call.q[own], k=call.k[own], v=call.v[own], mask=mask)
 
 
 def refuse_to_decode(config: PretrainedConfig, layers: set[int]) -> None:

@@ -23,7 +23,7 @@ from kvplot.interval_marks import (
     ratio_axis,
 )
 from kvplot.papers import with_palette
-from kvplot.study_pictures import calibration, key_offset, paging, questions
+from kvplot.study_pictures import calibration, error_over_distance, key_offset, paging, questions
 
 FROBENIUS = "errors.relative_frobenius_error"
 RATIO = "perplexity.ratio"
@@ -538,6 +538,7 @@ PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "bits": bits,
     "key_offset": key_offset,
     "questions": questions,
+    "error_over_distance": error_over_distance,
     "calibration": calibration,
     "paging": paging,
     "reading": reading,

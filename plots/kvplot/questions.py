@@ -9,6 +9,7 @@ Student's t at 95 % over texts.
 
 import json
 from argparse import Namespace, _SubParsersAction
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ PAIRS = (
     ("quest", "tova"),
 )
 READING = "quest"  # holds every token
-VALUES = ("right", "rank", "kl", "error", "held", "mass")
+# Values of an answer, and the least and the most that their means can be.
+VALUES = {"right": (0, 1), "rank": (1, numpy.inf), "kl": (0, numpy.inf), "error": (0, numpy.inf),
+          "held": (0, 1), "mass": (0, numpy.inf)}  # fmt: skip
 BY = ["protocol", "asked", "label"]
 
 
@@ -91,21 +94,28 @@ def read(folder: Path) -> tuple[pandas.DataFrame, pandas.DataFrame]:
 
 def _row(record: dict[str, Any]) -> dict[str, Any]:
     known = {name: record.get(name, numpy.nan) for name in ("error", "held", "memory", "reads")}
-    asked = 1.0  # the full cache, less the sentence
-    if "memory" in record:
-        share = record["reads" if record["label"] == READING else "memory"]
-        asked = 0.2 if share < 0.4 else 0.5  # near what the sweep asks for
     exact = record.get("mass_exact")
     return {
         "protocol": record["protocol"],
         "label": record["label"],
-        "asked": asked,
+        "asked": _asked(record),
         "right": float(max(record["rank"]) == 1),
         "rank": float(record["rank"][0]),
         "kl": numpy.mean(record["kl"]),
         "mass": record["mass"] / exact if exact else numpy.nan,
         **known,
     }
+
+
+def _asked(record: dict[str, Any]) -> float:
+    """The share of the memory that the sweep asks for, of a method that reads, of the tokens; of
+    one without a budget the share near it."""
+    if "memory" not in record:
+        return 1.0  # the full cache, less the sentence
+    budget = record["params"].get("budget")
+    if isinstance(budget, dict):
+        return float(budget["memory"])
+    return float(budget or (0.2 if record["memory"] < 0.35 else 0.5))
 
 
 def counts(asked: pandas.DataFrame) -> pandas.DataFrame:
@@ -139,10 +149,10 @@ def means(answers: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
     for key, own in answers.groupby(by, sort=False, dropna=False):
         row: dict[str, Any] = {**dict(zip(by, key)), "distance": own["distance"].mean(),
                "memory": own["memory"].mean(), "reads": own["reads"].mean()}  # fmt: skip
-        for name in VALUES:
+        for name, (least, most) in VALUES.items():
             row |= (log_interval if name == "rank" else interval)(own, name)
-            if name == "right":  # a share
-                row |= {end: min(1.0, max(0.0, row[end])) for end in ("right_low", "right_high")}
+            ends = (f"{name}_low", f"{name}_high")
+            row |= {end: float(numpy.clip(row[end], least, most)) for end in ends}
         rows.append({**row, "questions": len(own), "texts": own["text"].nunique()})
     return pandas.DataFrame(rows).sort_values(
         [name for name in by if name != "label"], kind="stable"
@@ -167,8 +177,7 @@ def _differences(one: pandas.DataFrame, other: pandas.DataFrame) -> pandas.DataF
 
 
 def _compared(apart: pandas.DataFrame) -> dict[str, Any]:
-    """`kl_holds` and `ratio_holds`: texts that can be left out, one at a time, so that the interval
-    stays on the side of 0 (of 1) on which it is with all."""
+    """`kl_holds` and `ratio_holds` are of the sides of 0 and of 1."""
     row: dict[str, Any] = {"texts": apart["text"].nunique(), "questions": len(apart)}
     if row["texts"] < 3:
         return row
@@ -176,14 +185,23 @@ def _compared(apart: pandas.DataFrame) -> dict[str, Any]:
         make = log_interval if name == "ratio" else interval
         row |= make(apart, name)
         if name in ("ratio", "kl"):
-            middle = 1.0 if name == "ratio" else 0.0
-            sides = []
-            for text in [None, *apart["text"].unique()]:
-                ends = make(apart[apart["text"] != text], name)
-                above, below = ends[f"{name}_low"] > middle, ends[f"{name}_high"] < middle
-                sides.append(int(above) - int(below))
-            row[f"{name}_holds"] = sum(side == sides[0] != 0 for side in sides[1:])
+            row[f"{name}_holds"] = _holds(apart, name, make, 1.0 if name == "ratio" else 0.0)
     return row
+
+
+def _holds(
+    apart: pandas.DataFrame,
+    name: str,
+    make: Callable[[pandas.DataFrame, str], dict[str, float]],
+    middle: float,
+) -> int:
+    """How many texts can be left out, one at a time, so that the interval keeps its side."""
+    sides = []
+    for text in [None, *apart["text"].unique()]:
+        ends = make(apart[apart["text"] != text], name)
+        above, below = ends[f"{name}_low"] > middle, ends[f"{name}_high"] < middle
+        sides.append(int(above) - int(below))
+    return sum(side == sides[0] != 0 for side in sides[1:])
 
 
 def pairs(answers: pandas.DataFrame) -> pandas.DataFrame:
@@ -216,18 +234,31 @@ def protocols(answers: pandas.DataFrame) -> pandas.DataFrame:
 def ranks(answers: pandas.DataFrame) -> pandas.DataFrame:
     """Spearman's rank correlation with KL over the methods that hold as much, of each text's means:
     of the error, and of what is lost of the evidence and of its attention. Over all distances, and
-    at each."""
+    at each. The protocol "unseen - seen" has the difference of a text's two correlations; `holds`
+    is of their side of 0."""
     held = answers[(answers["label"] != READING) & (answers["asked"] < 1)]
     rows = []
     for depth, at in [("all", held), *held.groupby("depth")]:
-        for (protocol, asked), own in at.groupby(["protocol", "asked"]):
-            per = own.groupby(["text", "label"])[["error", "held", "mass", "kl"]].mean()
+        for asked, own in at.groupby("asked"):
             for metric, sign in (("error", 1), ("held", -1), ("mass", -1)):
-                rho = pandas.DataFrame(
-                    [{"text": text, "rho": sign * each[metric].rank().corr(each["kl"].rank())}
-                     for text, each in per.groupby("text")]
-                )  # fmt: skip
-                rows.append({"depth": depth, "protocol": protocol, "asked": asked, "metric": metric,
-                             **interval(rho, "rho"), "methods": own["label"].nunique(),
-                             "texts": len(rho)})  # fmt: skip
+                known = {str(protocol): _correlations(each, metric, sign)
+                         for protocol, each in own.groupby("protocol")}  # fmt: skip
+                if len(known) == 2:
+                    known["unseen - seen"] = known["unseen"] - known["seen"]
+                for protocol, rho in known.items():
+                    of_texts = rho.rename("rho").dropna().reset_index()
+                    rows.append({"depth": depth, "protocol": protocol, "asked": asked,
+                                 "metric": metric, **interval(of_texts, "rho"),
+                                 "holds": _holds(of_texts, "rho", interval, 0.0),
+                                 "methods": own["label"].nunique(),
+                                 "texts": len(of_texts)})  # fmt: skip
     return pandas.DataFrame(rows)
+
+
+def _correlations(own: pandas.DataFrame, metric: str, sign: int) -> "pandas.Series[float]":
+    """By text."""
+    per = own.groupby(["text", "label"])[[metric, "kl"]].mean()
+    return pandas.Series(
+        {text: sign * each[metric].rank().corr(each["kl"].rank())
+         for text, each in per.groupby("text")}
+    ).rename_axis("text")  # fmt: skip

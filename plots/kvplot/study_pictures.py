@@ -1,6 +1,10 @@
 """The pictures of the pages next to plots/FINDINGS.md, each of one study, from its tables."""
 
+from typing import Any
+
+import pandas
 from matplotlib import pyplot
+from matplotlib.axes import Axes
 
 from kvplot import style
 from kvplot.interval_marks import (
@@ -55,43 +59,76 @@ def _with_residual(codec: str) -> str:
     return f"{codec} residual=32" if codec.startswith("kivi") else codec
 
 
-# Lines of the figure of questions: a method's colour is the same as above.
+# Lines of the figures of questions: a method's words, and its looks as above.
 ASKED = {
-    **{name: LINES[name] for name in ("snapkv", "tova", "h2o")},
-    "h2o with decay": ("#E69F00", "<", "-"),
-    **{name: LINES[name] for name in ("expected_attention", "uniform", "streaming_llm")},
-    "quest": ("#56B4E9", "*", "-"),
+    "snapkv": ("SnapKV", *LINES["snapkv"]),
+    "tova": ("TOVA", *LINES["tova"]),
+    "h2o": ("H2O", *LINES["h2o"]),
+    "h2o with decay": ("H2O with decay", "#E69F00", "<", "-"),
+    "expected_attention": ("expected attention", *LINES["expected_attention"]),
+    "uniform": ("uniform sampling", *LINES["uniform"]),
+    "streaming_llm": ("sinks and recent tokens", *LINES["streaming_llm"]),
+    "quest": ("Quest (reads)", "#56B4E9", "*", "-"),
 }
+PROTOCOLS = {"seen": "question in the prompt", "unseen": "compressed before the question"}
+APART = 12  # tokens by which methods of one distance are moved
 
 
 def questions(tables: Tables) -> pyplot.Figure:
-    """Rank of the right token and error over the distance of the sentence, in both protocols;
-    methods of one distance are moved apart."""
-    rows = tables.read("questions/distances").sort_values("distance")
-    figure, axes = style.panels(2, 2, 4.6, sharex=True, sharey="row")
-    titles = {"seen": "question in the prompt", "unseen": "compressed before the question"}
-    for column, (protocol, title) in enumerate(titles.items()):
+    """The model's answer and the kept evidence over the distance of the sentence, at a fifth of the
+    memory, in both protocols."""
+    rows = _distances(tables)
+    values = {"rank": "rank of the right token", "kl": "KL divergence, nats",
+              "held": "share of the sentence kept"}  # fmt: skip
+    figure, axes = style.panels(len(values), 2, 6.2, sharex=True, sharey="row")
+    for column, (protocol, title) in enumerate(PROTOCOLS.items()):
         own = rows[rows["protocol"] == protocol]
-        held = own[own["asked"] == 0.2]
-        for place, (name, (colour, marker, dashes)) in enumerate(ASKED.items()):
-            each = held[held["label"] == name]
-            apart = each["distance"] + 12 * (place - len(ASKED) / 2)
-            looks = {"color": colour, "marker": marker, "linestyle": dashes, "label": name}
-            for axis, value in zip(axes[:, column], ("rank", "error")):
-                line_of_intervals(axis, apart, each, value, **looks, elinewidth=0.4)
         lost = own[own["label"] == "without the sentence"]
-        axes[0][column].plot(
-            lost["distance"], lost["rank"], ":", color="black", label="without the sentence"
-        )
+        for axis, value in zip(axes[:, column], values):
+            _over_distance(axis, own[own["asked"] == 0.2], value)
+            if value != "held":
+                axis.plot(lost["distance"], lost[value], ":", color="black",
+                          label="full cache without the sentence")  # fmt: skip
         axes[0][column].set_title(title)
     axes[0][0].set_yscale("log")
-    axes[0][0].set_ylim(0.6, 6e4)
+    axes[0][0].set_ylim(0.8, 2e4)
     style.plain_log(axes[0][0].yaxis)
-    style.outer_labels(
-        axes,
-        "tokens from the sentence to the question",
-        ["rank of the right token", "Frobenius error"],
-    )
+    return _asked(figure, axes, list(values.values()))
+
+
+def error_over_distance(tables: Tables) -> pyplot.Figure:
+    """Frobenius error over the distance of the sentence, in both protocols; a row per memory."""
+    rows = _distances(tables)
+    memories = {0.2: "a fifth", 0.5: "half"}
+    figure, axes = style.panels(len(memories), 2, 4.6, sharex=True, sharey="row")
+    for line, (asked, words) in zip(axes, memories.items()):
+        for axis, (protocol, title) in zip(line, PROTOCOLS.items()):
+            own = rows[(rows["protocol"] == protocol) & (rows["asked"] == asked)]
+            _over_distance(axis, own, "error")
+            axis.set_title(f"{title}, {words} of the memory")
+        line[0].set_ylim(bottom=0.0)
+    return _asked(figure, axes, "Frobenius error")
+
+
+def _distances(tables: Tables) -> pandas.DataFrame:
+    """Rows of the four distances that were asked together, and of the one that was asked later."""
+    names = ("questions/distances", "questions/seven_tenths/distances")
+    return pandas.concat(map(tables.read, names)).sort_values("distance")
+
+
+def _over_distance(axis: Axes, rows: pandas.DataFrame, value: str) -> None:
+    for place, (name, (words, colour, marker, dashes)) in enumerate(ASKED.items()):
+        own = rows[rows["label"] == name]
+        apart = own["distance"] + APART * (place - (len(ASKED) - 1) / 2)
+        looks = {"color": colour, "marker": marker, "linestyle": dashes, "label": words}
+        if f"{value}_low" in own:
+            line_of_intervals(axis, apart, own, value, **looks, elinewidth=0.4)
+        else:
+            axis.plot(apart, own[value], linewidth=0.8, **looks)
+
+
+def _asked(figure: pyplot.Figure, axes: Any, y: str | list[str]) -> pyplot.Figure:
+    style.outer_labels(axes, "tokens from the sentence to the question", y)
     handles, labels = axes[0][0].get_legend_handles_labels()
     style.legend_above(axes[0][0], dict(zip(labels, handles)))
     return figure

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 import ask_questions
-from looped import IDS, PROMPT, TOKENS, Folder, Read, Replayed, apart, loop_run
+from looped import IDS, PROMPT, TOKENS, Folder, Read, Replayed, Whole, apart, loop_run
 from loop import loop_settings
 from loop.loop_caches import CacheFiles
 
@@ -34,11 +34,13 @@ class Letters:
 
 
 class Made(Folder):
-    def questions(self, passes: int = 1) -> list[ask_questions.Question]:
+    def questions(self, passes: int = 1,
+                  depths: tuple[float, ...] = ask_questions.DEPTHS) -> list[ask_questions.Question]:
         texts = [self.folder / f"text{place}.txt" for place in range(10)]
         for path in texts:
             path.write_text("A line of words. " * 100)
-        args = Namespace(needles=ask_questions.NEEDLES, text=texts, tokens=1000, passes=passes)
+        args = Namespace(needles=ask_questions.NEEDLES, text=texts, tokens=1000, passes=passes,
+                         depths=depths)
         return list(ask_questions.questions(args, Letters()))
 
     def test_ten_texts_have_every_sentence_at_every_depth_once(self):
@@ -50,6 +52,11 @@ class Made(Folder):
         self.assertEqual([each.name for each in twice[:50]], [each.name for each in found])
         own = {each.facts["needle"] for each in twice if each.facts["text"] == "text3"}
         self.assertEqual((len({each.name for each in twice}), own), (100, set(range(10))))
+
+    def test_some_depths_have_the_same_questions_as_all(self):
+        some = [each for each in self.questions() if each.facts["depth"] in (0.3, 0.7)]
+        self.assertEqual(self.questions(depths=(0.7, 0.3)), some)
+        self.assertEqual(len(some), 20)
 
     def test_spans_distances_and_ends_are_those_of_the_words(self):
         for question in self.questions():
@@ -66,14 +73,15 @@ class Made(Folder):
 class Asked(Folder):
     """A question whose answer is what the tiny model says."""
 
-    def asked(self, answer: list[int], sweep: Path) -> tuple[ask_questions.Asked, Namespace]:
-        given = self.options(self.model("llama"), sweep)
+    def asked(self, answer: list[int], sweep: Path, *options: object,
+              model: str = "llama") -> tuple[ask_questions.Asked, Namespace]:
+        given = self.options(self.model(model), sweep, *options)
         del given[3:5]  # --tokens, which means the context there
         args = ask_questions.parser().parse_args([str(each) for each in given])
-        model = loop_run.load_model(args)
+        loaded = loop_run.load_model(args)
         question = ask_questions.Question("q", {}, [*map(int, IDS)], SPAN, answer, PROMPT)
         self.out = self.folder / "asked"
-        return ask_questions.Asked(model, question, args, self.out), args
+        return ask_questions.Asked(loaded, question, args, self.out), args
 
     def test_without_the_sentence_is_a_cache_that_lacks_it(self):
         left = TOKENS - SPAN[1] - 1
@@ -84,8 +92,12 @@ class Asked(Folder):
             f"/replay/prompt_tokens={TOKENS - 1}"])
         setting, = loop_settings.settings_of(results.cells)
         text = asked.text(TOKENS - 1)
-        window = asked.logits(TOKENS - 1, Replayed(text, setting, CacheFiles(
-            self.out / "attention/caches"), frozenset(setting.layers)))
+        replayed = Replayed(text, setting, CacheFiles(self.out / "attention/caches"),
+                            frozenset(setting.layers))
+        window, = asked.logits(TOKENS - 1, replayed)
+        for logits, alone in zip(asked.logits(TOKENS - 1, replayed, Whole(text), replayed),
+                                 (window, asked.full(TOKENS - 1), window), strict=True):
+            self.assertLess(apart(logits, alone), 1e-5)
         self.assertLess(apart(asked.without(TOKENS - 1), window), 1e-5)
         self.assertGreater(apart(asked.full(TOKENS - 1), window), 1e-3)
 
@@ -121,6 +133,24 @@ class Asked(Folder):
         tova, window = asked.records("unseen")
         self.assertEqual((tova["status"], window["status"]), ("skipped", "ok"))
         self.assertIn("several KV heads together", tova["reason"])
+
+    def test_layers_with_windows_stay_whole(self):
+        """A model of layers with windows, as Gemma 3: its layer of full attention is compressed."""
+        sweep = self.sweep([{"algorithm": "exact"}, {"algorithm": "window", "params": {"budget": 24}}])
+        first, _ = self.asked([7, 8], sweep, model="gemma3_text")
+        answer = first.full(PROMPT).argmax(dim=1).tolist()
+        found = {}
+        for layers in (("--layers", "2"), ()):
+            asked, args = self.asked(answer, sweep, *layers, model="gemma3_text")
+            found[layers] = ask_questions.answered(asked.model, asked.question, args, self.out)
+        some, every = ([each["kl"][0] for each in line["records"]] for line in found.values())
+        for exact in (some[0], some[2], every[0], every[2]):
+            self.assertLess(exact, 1e-6)
+        for window in (some[1], some[3], every[1], every[3]):
+            self.assertGreater(window, 1e-6)
+        self.assertEqual([len(each) for each in (some, every)], [4, 4])
+        held = [each["held"] for each in found["--layers", "2"]["records"]]
+        self.assertEqual(held, [1.0, 0.0, 1.0, 0.0])
 
     def test_rows_that_are_not_scored_read_the_same(self):
         """Cache files have weights at scored rows; the question's rows are not scored."""

@@ -183,22 +183,42 @@ class Findings(unittest.TestCase):
         for title, text in sections(page).items():
             with self.subTest(title):
                 self.assertEqual(loose_numbers(text), [])
-        change = {(row["asked"], row["label"]): row for row in table("questions/protocols")}
-        for at, label in ((0.2, "snapkv"), (0.2, "tova"), (0.5, "snapkv")):
-            self.assertGreater(change[at, label]["kl_low"], 0)
-            self.assertEqual(change[at, label]["kl_holds"], change[at, label]["texts"])
+        self.check_protocols("questions/protocols", (0.2, "snapkv"), (0.2, "tova"), (0.5, "snapkv"))
+        self.check_protocols("questions/seven_tenths/protocols", (0.2, "snapkv"))
         rho = {tuple(row[name] for name in ("depth", "protocol", "asked", "metric")): row
                for row in table("questions/ranks")}
         for depth in ("all", 0.1, 0.5):
             self.assertLess(rho[depth, "unseen", 0.2, "error"]["rho_high"], rho[depth, "seen", 0.2, "error"]["rho_low"])
-        self.assertGreater(rho[0.9, "unseen", 0.2, "error"]["rho_low"], 0)
+        for at in (0.2, 0.5):
+            self.assertGreater(rho[0.9, "unseen", at, "error"]["rho_low"], 0)
+        later = {(row["protocol"], row["asked"]): row for row in table("questions/seven_tenths/ranks")
+                 if row["metric"] == "error"}
+        self.assertLess(later["unseen", 0.2]["rho_low"], 0)
+        self.assertGreater(later["seen", 0.2]["rho_low"], 0)
         pairs = {tuple(row[name] for name in ("depth", "protocol", "asked", "one")): row
                  for row in table("questions/pairs") if row["other"] in ("h2o", "tova")}
         self.assertLess(pairs[0.9, "unseen", 0.2, "h2o with decay"]["kl_high"], 0)
         for at in (0.2, 0.5):
             self.assertGreater(pairs[0.1, "unseen", at, "h2o with decay"]["kl_low"], 0)
-        self.assertLess(pairs["all", "unseen", 0.2, "quest"]["kl_high"], 0)
+        self.assertEqual([pairs[depth, "unseen", 0.2, "quest"]["kl_high"] < 0 for depth in ("all", 0.1, 0.3, 0.5, 0.9)],
+                         [True, True, True, True, False])
         self.assertGreater(pairs["all", "seen", 0.2, "quest"]["ratio_low"], 1)
+        later = {(row["protocol"], row["asked"], row["one"]): row for row in table("questions/seven_tenths/pairs")
+                 if row["other"] in ("h2o", "tova")}
+        self.assertLess(later["unseen", 0.2, "quest"]["kl_high"], 0)
+        self.assertLess(later["unseen", 0.5, "h2o with decay"]["kl_high"], 0)
+        self.assertGreater(later["unseen", 0.2, "h2o with decay"]["kl_high"], 0)
+        for one, depths in (("snapkv", ()), ("tova", (0.9,))):
+            own = {row["depth"]: row for row in table("questions/pairs") if (row["protocol"], row["asked"], row["one"],
+                   row["other"]) == ("unseen", 0.2, one, "uniform")}
+            self.assertEqual(tuple(depth for depth, row in own.items() if row["kl_high"] < 0 or row["kl_low"] > 0), depths)
+
+    def check_protocols(self, name, *settings):
+        """Their KL rises, whichever text is left out."""
+        change = {(row["asked"], row["label"]): row for row in table(name)}
+        for setting in settings:
+            self.assertGreater(change[setting]["kl_low"], 0)
+            self.assertEqual(change[setting]["kl_holds"], change[setting]["texts"])
 
     def test_pages_of_studies(self):
         for name in ("PAGING", "CALIBRATION"):

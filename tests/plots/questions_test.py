@@ -20,7 +20,8 @@ T2 = 4.302652729911275  # Student's t, two degrees of freedom, 97.5 %
 
 def record(protocol, label, kl, rank, error, memory=0.2):
     return {"protocol": protocol, "label": label, "status": "ok", "rank": rank, "kl": [kl - 1, kl + 1],
-            "error": error, "held": 0.5, "mass": 0.01, "mass_exact": 0.04, "memory": memory, "reads": memory}
+            "error": error, "held": 0.5, "mass": 0.01, "mass_exact": 0.04, "memory": memory, "reads": memory,
+            "params": {"budget": {"memory": memory}}}
 
 
 def line(text, *records, depth=0.1):
@@ -49,7 +50,7 @@ class Questions(unittest.TestCase):
         lines = [line(text, record("unseen", "uniform", 5.0, [8, 1], 0.4),
                       record("unseen", "snapkv", 5.0 - gain, [2, 1 if gain < 3 else 2], 0.2),
                       record("seen", "snapkv", 1.0, [1, 1], 0.1),
-                      record("unseen", "quest", 1.0, [1, 1], 0.1, 1.0) | {"reads": 0.34})
+                      record("unseen", "quest", 1.0, [1, 1], 0.1, 1.0) | {"reads": 0.44, "params": {"budget": 0.2}})
                  for text, gain in (("a", 1), ("b", 2), ("c", 3))]
         found = self.tables(*lines, line("d"))
         asked = found["asked"].set_index("depth").loc["all"]
@@ -59,6 +60,9 @@ class Questions(unittest.TestCase):
         self.assertEqual((row["right"], row["rank"], row["texts"], row["asked"]), (0.0, 2.0, 3, 0.2))
         self.assertEqual((row["mass"], row["held"], row["kl"]), (0.25, 0.5, 3.0))
         self.assertAlmostEqual(row["kl_high"], 3.0 + T2 / 3 ** 0.5)
+        self.assertAlmostEqual(row["kl_low"], 3.0 - T2 / 3 ** 0.5)
+        other = methods.loc["seen", "snapkv"]
+        self.assertEqual((other["rank_low"], other["held_high"], other["kl_low"]), (1, 0.5, 1.0))
         self.assertEqual((methods.loc["seen", "snapkv"]["right"], methods.loc["unseen", "quest"]["asked"]), (1.0, 0.2))
         lost = methods.loc["unseen", "without the sentence"]
         self.assertEqual((round(lost["rank"], 9), lost["kl"], lost["asked"]), (100, 7.0, 1.0))
@@ -82,6 +86,35 @@ class Questions(unittest.TestCase):
                  for text, shift in zip("abcd", (0.0, 0.01, 0.02, 0.01))]
         pair, _ = self.tables(*lines)["pairs"].to_dict("records")
         self.assertEqual((pair["kl_holds"], pair["ratio_holds"]), (4, 0))
+
+    def test_intervals_end_where_values_do(self):
+        lines = [line(text, record("seen", "snapkv", 1.0, [1, 1], 0.1),
+                      record("seen", "h2o", kl, [rank, 1], 0.1) | {"held": held})
+                 for text, kl, rank, held in (("a", 1, 1, 1.0), ("b", 1, 1, 1.0), ("c", 7, 4, 0.1))]
+        row = self.tables(*lines)["methods"].set_index("label").loc["h2o"]
+        self.assertEqual((row["rank_low"], row["kl_low"], row["held_high"], row["right_low"]), (1, 0, 1, 0))
+        self.assertGreater(row["held_low"] + row["rank_high"], 4)
+        self.assertAlmostEqual(row["error_low"], 0.1)
+
+    def test_methods_without_a_budget_are_with_those_that_hold_as_much(self):
+        kinds = {"T3": ({"T": 3}, 0.17), "T1": ({"T": 1}, 0.57), "half": ({"budget": {"memory": 0.5}}, 0.4988),
+                 "reads": ({"budget": 0.5}, 1.06), "snapkv": ({"budget": {"memory": 0.5}}, 0.5),
+                 "h2o": ({"budget": {"memory": 0.5}}, 0.5)}
+        found = self.tables(*(line(text, *(record("seen", name, 1.0, [1, 1], 0.1, memory) | {"params": params}
+                                           for name, (params, memory) in kinds.items())) for text in "ab"))
+        asked = found["methods"].set_index("label")["asked"].to_dict()
+        self.assertEqual([asked[name] for name in kinds], [0.2, 0.5, 0.5, 0.5, 0.5, 0.5])
+
+    def test_differences_of_rank_correlations(self):
+        """Seen, three methods have one order by error and KL; unseen, the other way round, except in text d."""
+        lines = [line(text, *(record(protocol, name, kl, [1, 1], error) for protocol, kls in (
+                     ("seen", (1.0, 2.0, 3.0)), ("unseen", (1.0, 2.0, 3.0) if text == "d" else (3.0, 2.0, 1.0)))
+                     for name, kl, error in zip(("snapkv", "h2o", "uniform"), kls, (0.1, 0.2, 0.3))))
+                 for text in "abcd"]
+        rows = self.tables(*lines)["ranks"].query("depth == 'all' and metric == 'error'").set_index("protocol")
+        self.assertEqual([rows.loc[name, "rho"] for name in ("seen", "unseen", "unseen - seen")], [1.0, -0.5, -1.5])
+        self.assertEqual((rows.loc["seen", "holds"], rows.loc["unseen", "holds"]), (4, 0))
+        self.assertEqual(rows.loc["unseen - seen", "texts"], 4)
 
     def test_other_files_are_refused(self):
         code, said = self.tables(line("a"), kind="kvbench.closed_loop.journal")
