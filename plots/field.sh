@@ -12,7 +12,8 @@ compgen -G "$folder/*-*.h5" >/dev/null || die "$folder has no dump; data/dumps.s
 build
 plots_environment
 declare -A depths=([smollm2-135m]=30 [qwen2.5-coder-0.5b]=24 [qwen2.5-coder-1.5b]=28)
-for model in smollm2-135m gemma3-270m qwen2.5-coder-{0.5b,1.5b}; do
+first=smollm2-135m
+for model in $first gemma3-270m qwen2.5-coder-{0.5b,1.5b}; do
   compgen -G "$folder/$model-*.h5" >/dev/null || { say "$folder has no dump of $model; it is left out" && continue; }
   # The order decides which layers a text has: text r of N has layers r, r + 10 and r + 20, and those of r + N.
   texts=() only=()
@@ -30,7 +31,11 @@ for model in smollm2-135m gemma3-270m qwen2.5-coder-{0.5b,1.5b}; do
     build/bin/kvbench run --config "configs/field_$mode.json" --out "results/field/$model/$mode" --quiet \
       --set "/dumps=[\"$folder/$model-*.h5\"]" "${only[@]}"
   done
-  .venv/bin/python -m kvplot field_modes "results/field/$model" --out "results/field/$model"
+  against=()
+  if [[ $model != "$first" && -f results/field/$first/field.csv ]]; then
+    against=(--against "results/field/$first/field.csv")
+  fi
+  .venv/bin/python -m kvplot field_modes "results/field/$model" --out "results/field/$model" "${against[@]}"
 done
 # Is a layer's order of methods that of its text? Six layers on four texts, seven methods as released.
 only=() dumps=()
