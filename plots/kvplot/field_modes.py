@@ -162,7 +162,7 @@ def families(units: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _columns(table: pandas.DataFrame) -> dict[tuple[Any, ...], pandas.DataFrame]:
-    """Per mode, memory and metric: by method the ratio and the side of 1 that its interval is on."""
+    """Per mode, memory and metric: by method the ratio, and on which side of 1 its interval is."""
     found = {}
     for (mode, at), own in table.groupby(["mode", "at"], sort=False):
         own = own.set_index("method")
