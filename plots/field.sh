@@ -2,8 +2,8 @@
 # plots/field.sh [FOLDER [PASSES]]: the field in two modes over the dumps that `data/dumps.sh FOLDER --all-layers` made,
 # into results/field. Per model and mode: field.csv, families.csv, layers.csv and orders.csv, which plots/tables has.
 # In each pass every layer of SmolLM2 and Qwen2.5-Coder is replayed on one text, which has some from every depth; as
-# many passes as texts are all pairs. After the dumps a pass over SmolLM2 took 12 minutes on two busy cores; Gemma's
-# three layers, on all texts, were not timed. It resumes after an interruption. Default: one pass.
+# many passes as texts are all pairs. After the dumps a pass over SmolLM2 took 12 minutes on two busy cores. Gemma's
+# three layers are replayed on all texts, 90 s of a core each. It resumes after an interruption. Default: one pass.
 folder=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")/all_layers
 passes=${2:-1}
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
@@ -12,7 +12,8 @@ compgen -G "$folder/*-*.h5" >/dev/null || die "$folder has no dump; data/dumps.s
 build
 plots_environment
 declare -A depths=([smollm2-135m]=30 [qwen2.5-coder-0.5b]=24 [qwen2.5-coder-1.5b]=28)
-for model in smollm2-135m gemma3-270m qwen2.5-coder-{0.5b,1.5b}; do
+first=smollm2-135m
+for model in $first gemma3-270m qwen2.5-coder-{0.5b,1.5b}; do
   compgen -G "$folder/$model-*.h5" >/dev/null || { say "$folder has no dump of $model; it is left out" && continue; }
   # The order decides which layers a text has: text r of N has layers r, r + 10 and r + 20, and those of r + N.
   texts=() only=()
@@ -30,7 +31,11 @@ for model in smollm2-135m gemma3-270m qwen2.5-coder-{0.5b,1.5b}; do
     build/bin/kvbench run --config "configs/field_$mode.json" --out "results/field/$model/$mode" --quiet \
       --set "/dumps=[\"$folder/$model-*.h5\"]" "${only[@]}"
   done
-  .venv/bin/python -m kvplot field_modes "results/field/$model" --out "results/field/$model"
+  against=()
+  if [[ $model != "$first" && -f results/field/$first/field.csv ]]; then
+    against=(--against "results/field/$first/field.csv")
+  fi
+  .venv/bin/python -m kvplot field_modes "results/field/$model" --out "results/field/$model" "${against[@]}"
 done
 # Is a layer's order of methods that of its text? Six layers on four texts, seven methods as released.
 only=() dumps=()

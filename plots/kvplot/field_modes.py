@@ -5,7 +5,7 @@ method, families.csv one per family: logarithms of its methods are averaged in e
 Ratios are to uniform sampling at as many bytes, as in `kvplot field`.
 layers.csv has a row per mode, memory, method and layer, a mean over the heads of the texts that
 have the layer. orders.csv has, for each choice of mode, memory and metric, how far the order of the
-methods is another one.
+methods is another one; with --against, models.csv has the same for another model's field.csv.
 """
 
 from argparse import Namespace, _SubParsersAction
@@ -28,6 +28,7 @@ METRICS = {
     "spectral": "errors.relative_spectral_error",
     "mean": "errors.relative_l2.mean",
 }
+CHOICES = ("mode", "at", "metric")
 # A label with this word is a variant of kvbench's own, a row without a vote in its family.
 OWN = "own"
 
@@ -40,6 +41,7 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
         description=text,
     )
     parser.add_argument("runs", type=Path, help="a folder with a folder of runs per mode")
+    parser.add_argument("--against", type=Path, metavar="CSV", help="field.csv of another model")
     parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR")
     parser.set_defaults(run=run)
 
@@ -60,7 +62,18 @@ def run(arguments: Namespace) -> list[str]:
         "layers": layers(units, of_methods),
         "orders": orders(of_methods),
     }
+    if arguments.against:
+        tables["models"] = models(of_methods, _of_model(arguments.against))
     return write(tables, arguments.out)
+
+
+def _of_model(path: Path) -> pandas.DataFrame:
+    ends = [f"{name}{end}" for name in METRICS for end in ("", "_low", "_high")]
+    try:
+        table = pandas.read_csv(path, float_precision="round_trip")
+        return table[["mode", "at", "method", *ends]]
+    except (OSError, ValueError, KeyError) as error:
+        raise ResultsError(f"{path}: {error}; name a field.csv of kvplot field_modes") from error
 
 
 def modes(runs: Path) -> list[str]:
@@ -148,30 +161,58 @@ def families(units: pandas.DataFrame) -> pandas.DataFrame:
     return _sorted(_ratios(votes, by).merge(counts, on=by))
 
 
-def orders(table: pandas.DataFrame) -> pandas.DataFrame:
-    """Pairs of columns of numbers that differ in one choice: Spearman's rank correlation over the
-    methods that both have, and the methods that are better than uniform sampling in one of them."""
-    columns = {
-        (mode, at, metric): own.set_index("method")[metric]
-        for (mode, at), own in table.groupby(["mode", "at"], sort=False)
-        for metric in METRICS
+def _columns(table: pandas.DataFrame) -> dict[tuple[Any, ...], pandas.DataFrame]:
+    """Per mode, memory and metric: by method the ratio, and on which side of 1 its interval is."""
+    found = {}
+    for (mode, at), own in table.groupby(["mode", "at"], sort=False):
+        own = own.set_index("method")
+        for metric in METRICS:
+            side = (own[f"{metric}_low"] > 1).astype(int) - (own[f"{metric}_high"] < 1)
+            found[mode, at, metric] = pandas.DataFrame({"ratio": own[metric], "side": side})
+    return found
+
+
+def _agreement(one: pandas.DataFrame, two: pandas.DataFrame) -> dict[str, Any]:
+    """Spearman's rank correlation over the methods that both have; the methods that are better than
+    uniform sampling in one of them; and those of which both intervals exclude 1, on other sides."""
+    both = one.join(two, rsuffix="_other", how="inner").dropna()
+    turned = both.index[(both["ratio"] < 1) != (both["ratio_other"] < 1)]
+    opposed = both.index[both["side"] * both["side_other"] < 0]
+    return {
+        "rho": both[["ratio", "ratio_other"]].rank().corr().loc["ratio", "ratio_other"],
+        "methods": len(both),
+        "turned": len(turned),
+        "names": " ".join(turned) or "none",
+        "opposed": " ".join(opposed) or "none",
     }
+
+
+def orders(table: pandas.DataFrame) -> pandas.DataFrame:
+    """Agreement of pairs of columns of numbers that differ in one choice."""
     rows = []
-    for (one, first), (two, second) in combinations(columns.items(), 2):
+    for (one, first), (two, second) in combinations(_columns(table).items(), 2):
         if sum(a != b for a, b in zip(one, two)) != 1:
             continue
-        both = pandas.concat([first, second], axis=1, keys=["one", "two"]).dropna()
-        turned = both[(both["one"] < 1) != (both["two"] < 1)]
         choice = next(name for name, a, b in zip(("mode", "memory", "metric"), one, two) if a != b)
         rows.append(
             {
                 "choice": choice,
-                **dict(zip(("mode", "at", "metric"), one)),
-                **{f"other_{name}": value for name, value in zip(("mode", "at", "metric"), two)},
-                "rho": both.rank().corr().loc["one", "two"],
-                "methods": len(both),
-                "turned": len(turned),
-                "names": " ".join(turned.index) or "none",
+                **dict(zip(CHOICES, one)),
+                **{f"other_{name}": value for name, value in zip(CHOICES, two)},
+                **_agreement(first, second),
             }
         )
     return pandas.DataFrame(rows).sort_values("choice", kind="stable")
+
+
+def models(table: pandas.DataFrame, other: pandas.DataFrame) -> pandas.DataFrame:
+    """Agreement of two models, per mode, memory and metric."""
+    others = _columns(other)
+    rows = [
+        {**dict(zip(CHOICES, key)), **_agreement(own, others[key])}
+        for key, own in _columns(table).items()
+        if key in others
+    ]
+    if not rows:
+        raise ResultsError("--against: no mode and memory of it is in these runs")
+    return pandas.DataFrame(rows)

@@ -115,6 +115,42 @@ def field(tables: Tables) -> pyplot.Figure:
     return figure
 
 
+def field_models(tables: Tables) -> pyplot.Figure:
+    """Methods and families on two models, both modes, at a fifth of the memory. Named are methods
+    that are better than uniform sampling on one model alone; larger ratios than 8 are left out."""
+    colour = dict(zip(FAMILIES, COLOURS))
+    figure, axes = style.panels(1, 2, 3.3, sharex=True, sharey=True)
+    for axis, mode in zip(axes[0], ("published", "equalised")):
+        axis.axhline(1.0, color="black", linewidth=0.8)
+        axis.axline((1, 1), (2, 2), color="0.7", linewidth=0.6, linestyle=":")
+        turned = []
+        for part, key, marker, size in (
+            ("modes", "method", "o", 3.4),
+            ("families", "family", "D", 6.0),
+        ):
+            rows = [tables.read(f"{model}/field_{part}") for model in ("smollm2", "gemma")]
+            one, two = (each[(each["at"] == 0.2) & (each["mode"] == mode)] for each in rows)
+            for row in one.merge(two, on=[key], suffixes=("", "_2")).to_dict("records"):
+                place = row["frobenius"], row["frobenius_2"]
+                axis.plot(*place, marker, color=colour[row["family"]], markersize=size,
+                          markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
+                if part == "modes" and (place[0] < 1) != (place[1] < 1):
+                    turned.append((place, row[key]))
+        line = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.5, "relpos": (0, 0.5)}
+        for rank, (place, name) in enumerate(sorted(turned, key=lambda each: each[0][1])):
+            axis.annotate(name, place, (0.62, 0.04 + 0.065 * rank), textcoords="axes fraction",
+                          fontsize=6.5, va="center", arrowprops=line)  # fmt: skip
+        axis.set_title(f"{mode} settings")
+        axis.set_yscale("log")
+        ratio_axis(axis)
+        axis.set_xlim(0.3, 8)
+        axis.set_ylim(0.3, 8)
+        style.plain_log(axis.yaxis)
+    style.outer_labels(axes, "ratio on SmolLM2-135M", "ratio on Gemma 3 270M")
+    style.legend_above(axes[0][0], handles_of(colour))
+    return figure
+
+
 def layers(tables: Tables) -> pyplot.Figure:
     """Every method in every layer over uniform sampling there, as published; families together."""
     rows = tables.read("smollm2/field_layers")
@@ -235,6 +271,43 @@ def reading(tables: Tables) -> pyplot.Figure:
         axes[0][0], [f"{name}, reads {at:.2f}" for name, at in zip(names, rows["traffic.fraction"])]
     )
     ratio_axis(axes[0][0], "error / TOVA's at equal reads")
+    return figure
+
+
+# Methods that keep all tokens and read some have full lines.
+READERS = {
+    "oracle_topk": "#000000",
+    "sparq": "#0072B2",
+    "double sparsity": "#009E73",
+    "quest": "#CC79A7",
+    "loki": "#7F7F7F",
+    "tova": "#D55E00",
+    "h2o": "#56B4E9",
+    "streaming_llm": "#E69F00",
+}
+
+
+def density(tables: Tables) -> pyplot.Figure:
+    """Means over heads against the bytes that a row reads."""
+    rows = tables.read("smollm2/density")
+    rows["method"] = rows["setting"].str.split(":").str[0]
+    figure, axes = style.panels(1, 1, 2.6)
+    axis = axes[0][0]
+    evicts = {"tova": "^", "h2o": "s", "streaming_llm": "D"}
+    for name, colour in READERS.items():
+        own = rows[rows["method"] == name]
+        look = {"color": colour, "marker": evicts.get(name, "o"), "label": name}
+        line = "--" if name in evicts else "-"
+        line_of_intervals(axis, own["traffic.fraction"], own, FROBENIUS, **look, linestyle=line,
+                          markersize=3.4, elinewidth=0.7, capsize=1.5)  # fmt: skip
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    style.plain_log(axis.xaxis)
+    style.plain_log(axis.yaxis)
+    axis.set_xlabel("bytes that a row reads / those that exact attention reads")
+    axis.set_ylabel("relative Frobenius error")
+    handles, labels = axis.get_legend_handles_labels()
+    style.legend_above(axis, dict(zip(labels, handles)))
     return figure
 
 
@@ -522,6 +595,7 @@ def pipeline(tables: Tables) -> pyplot.Figure:
 
 PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "field": field,
+    "field_models": field_models,
     "layers": layers,
     "metrics": metrics,
     "kl_over_memory": kl_over_memory,
@@ -542,5 +616,6 @@ PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "calibration": calibration,
     "paging": paging,
     "reading": reading,
+    "density": density,
     "tightness": tightness,
 }

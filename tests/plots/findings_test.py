@@ -310,10 +310,36 @@ class Findings(unittest.TestCase):
         self.assertEqual(turned["metric", 0.2, 0.2, "spectral"], {"streaming_llm"})
         self.assertEqual(turned["memory", 0.1, 0.2, "frobenius"], {"kcenter", "performer", "wildcat"})
         self.assertEqual(turned["memory", 0.2, 0.35, "frobenius"], {"streaming_llm"})
+        self.check_the_second_model()
         old = {row["method"]: row["ratio"] for row in table("smollm2/field")}
         new = second | {"attention_matching": second["attention_matching, own references"]}
         self.assertEqual({name for name in old if (old[name] < 1) != (new[name]["mean"] < 1)},
                          {"streaming_llm", "cam", "knorm"})
+
+    def check_the_second_model(self):
+        rows = [row for row in table("gemma/field_modes") if row["at"] == 0.2]
+        self.assertEqual({(row["units"], row["groups"]) for row in rows}, {(12, 4)})
+        own = [row for row in rows if row["mode"] == "published" and "," not in row["method"]]
+        self.assertEqual((len(own), sum(side(row) < 0 for row in own), sum(side(row) > 0 for row in own)), (36, 6, 12))
+        for row in table("gemma/field_families"):
+            if row["at"] == 0.2:
+                self.assertGreaterEqual(side(row, "spectral"), 0, row["family"])
+                if row["family"] == "attention of the last rows":
+                    self.assertEqual((side(row), row["better"]), (0, 11))
+        both = {(row["mode"], row["at"], row["metric"]): row for row in table("gemma/field_models")}
+        for mode, turned in (("published", {"attention_matching", "lagkv", "kcenter", "kf_merge"}),
+                             ("equalised", {"kf_merge", "keydiff"})):
+            found = both[mode, 0.2, "frobenius"]
+            self.assertEqual((set(found["names"].split()), found["opposed"]), (turned, "kf_merge"))
+        turned = {(row["choice"], row["at"], row["other_at"], row["other_metric"]): set(row["names"].split())
+                  for row in table("gemma/field_orders") if (row["mode"], row["metric"]) == ("published", "frobenius")}
+        self.assertEqual(turned["mode", 0.2, 0.2, "frobenius"], {"compactor", "lagkv", "kcenter"})
+        self.assertEqual(turned["memory", 0.1, 0.2, "frobenius"], {"performer", "wildcat", "compactor"})
+        self.assertEqual(turned["memory", 0.2, 0.35, "frobenius"], {"kf_merge"})
+        self.assertEqual(len(turned["metric", 0.2, 0.2, "spectral"]), 10)
+        by_model = [{row["method"]: row["frobenius"] for row in table(f"{model}/field_modes")
+                     if (row["mode"], row["at"]) == ("published", 0.2)} for model in ("smollm2", "gemma")]
+        self.assertEqual([each["h2o"] < each["snapkv"] for each in by_model], [False, True])
 
 
 def side(row, name="frobenius"):

@@ -171,9 +171,6 @@ class Figures(Page):
                     "and H2O's in the others")
 
     def test_the_field(self):
-        below, below2 = (sum(row["ratio_high"] < 1 for row in table(f"{model}/field")) for model in ("smollm2", "gemma"))
-        self.stands(f"{NUMBERS[below].capitalize()} of 36 methods that give up part of the cache have an interval below 1.")
-        self.stands(f"{NUMBERS[below2].capitalize()} have an interval below 1.")
         named = {row["method"].split(",")[0] for row in table("constitution/field_memories") if row["kind"] != "bits"}
         self.assertEqual(in_sweeps(ROOT / "configs/field.json"), (named - {"double sparsity"}) | {"exact", "uniform"})
 

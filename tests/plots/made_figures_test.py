@@ -196,7 +196,18 @@ class Made(unittest.TestCase):
             path = self.folder / f"runs/{mode}/results.json"
             path.parent.mkdir(parents=True)
             path.write_text(json.dumps(document(cells)))
-        field_modes.run(Namespace(runs=self.folder / "runs", out=self.folder))
+        # On the other model SnapKV has the other side of 1 in both modes, with an interval that excludes 1.
+        ends = {"published": (0.5, 0.3), "equalised": (2.0, 0.5)}
+        other = pandas.DataFrame([
+            {"mode": mode, "at": 0.2, "method": name} | {f"{metric}{end}": value * (0.8 if end == "_low" else 1.2 if end else 1)
+                                                         for metric in field_modes.METRICS for end in ("", "_low", "_high")}
+            for mode, values in ends.items() for name, value in zip(("snapkv", "tova"), values)])
+        other.to_csv(self.folder / "other.csv", index=False)
+        field_modes.run(Namespace(runs=self.folder / "runs", out=self.folder, against=self.folder / "other.csv"))
+        models = pandas.read_csv(self.folder / "models.csv", keep_default_na=False)
+        found = models[models["metric"] == "frobenius"][["mode", "at", "rho", "methods", "names", "opposed"]]
+        self.assertEqual([tuple(row) for row in found.to_numpy()], [
+            ("published", 0.2, 1.0, 2, "snapkv", "none"), ("equalised", 0.2, -1.0, 2, "snapkv tova", "snapkv tova")])
         methods, families, orders = (pandas.read_csv(self.folder / f"{name}.csv") for name in
                                      ("field", "families", "orders"))
         self.assertEqual(list(methods["mode"]), ["published"] * 3 + ["equalised"] * 3)
@@ -216,7 +227,7 @@ class Made(unittest.TestCase):
         self.assertAlmostEqual(turn.rho, 0.5)
         (self.folder / "runs/equalised/results.json").write_text(json.dumps(document(cells[:5])))
         with self.assertRaisesRegex(ResultsError, "published and equalised have other units"):
-            field_modes.run(Namespace(runs=self.folder / "runs", out=self.folder))
+            field_modes.run(Namespace(runs=self.folder / "runs", out=self.folder, against=None))
 
     def test_paging_pairs_variants_with_the_free_choice_of_their_parameters(self):
         """Pages have 2 and 8 times the error in texts 0 and 1, pages in a layer half of it: geometric means 4 and 1/2.
