@@ -76,6 +76,11 @@ class Whole:
         return call.own_answer()
 
 
+def scores_all(rows: Any, span: Span) -> bool:
+    """Whether a sweep's evaluate.rows has every decoded row."""
+    return rows == "all" or (isinstance(rows, dict) and rows.get("last", 0) >= span.rows)
+
+
 @dataclass
 class Replayed:
     """The model answers over what the uncompressed model's decisions left: tokens weigh in by the
@@ -118,7 +123,8 @@ class Replayed:
                     "--decisions live answers it"
                 )
             k, v = layer.k[head, :prompt], layer.v[head, :prompt]
-            found.append(self.files.reads(cell, self.text.span(number), group, k, v))
+            span, rows = self.text.span(number), self.setting.cells[number, head]["key"]["rows"]
+            found.append(self.files.reads(cell, span, group, k, v, scores_all(rows, span)))
         return found
 
 

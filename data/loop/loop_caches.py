@@ -68,10 +68,11 @@ def _own(group: h5py.Group, name: str) -> np.ndarray | None:
 
 
 def head_reads(
-    group: h5py.Group, span: Span, heads: int, k: np.ndarray, v: np.ndarray
+    group: h5py.Group, span: Span, heads: int, k: np.ndarray, v: np.ndarray, scores_all: bool = True
 ) -> HeadReads:
     """Reads a KV head's group in a cache file. `heads`: G; k [P, d], v [P, dv]: the prompt's own,
-    which stand in where a row brings only one of key and value. Raises Unsuitable."""
+    which stand in where a row brings only one of key and value. `scores_all`: every decoded row is
+    scored; weights of others are not in the file. Raises Unsuitable."""
     token = group["token"][:].astype(np.int64)
     count = len(token)
     weight = _weights(group, count)
@@ -79,6 +80,14 @@ def head_reads(
     end = _column(group, "end", count, span.tokens).astype(np.int64)
     reader = _column(group, "head", count, -1).astype(np.int64)
     key, value = _own(group, "key"), _own(group, "value")
+    if not scores_all:
+        last = np.where((token >= 0) & (span.window > 0), token + span.window, span.tokens)
+        changes = (begin > span.prompt) | (end < np.minimum(last, span.tokens))
+        if bool((changes & (weight != 1)).any()):
+            raise Unsuitable(
+                "its weights change while it decodes, and the cache file has them at scored rows "
+                "alone; leave evaluate.rows out of the sweep, or --decisions live answers it"
+            )
     further = count if key is not None or value is not None else 0
     if further and bool(((begin > span.prompt) | (token >= span.prompt)).any()):
         raise Unsuitable(
@@ -133,10 +142,18 @@ class CacheFiles:
     def __contains__(self, cell: str) -> bool:
         return cell in self._place
 
-    def reads(self, cell: str, span: Span, heads: int, k: np.ndarray, v: np.ndarray) -> HeadReads:
+    def reads(
+        self,
+        cell: str,
+        span: Span,
+        heads: int,
+        k: np.ndarray,
+        v: np.ndarray,
+        scores_all: bool = True,
+    ) -> HeadReads:
         path, place = self._place[cell]
         with h5py.File(path) as file:
-            return head_reads(file[place], span, heads, k, v)
+            return head_reads(file[place], span, heads, k, v, scores_all)
 
     def decided_once(self, cell: str, span: Span) -> bool:
         """Whether its rows are all of the prompt, and none comes or goes while it decodes."""

@@ -54,7 +54,7 @@ void check_partial_sums(const Stream& stream, const std::vector<Index>& rows) {
 // A sink some 670 above all logits leaves exponentials of the tokens without their digits, or 0: no
 // error could be told from none. Sums of squares vanish earlier.
 void check_sinks(const Stream& stream, const Reference& reference) {
-  constexpr double kLeastShare = 1e-290;  // of the values, in an answer
+  constexpr double kLeastShare = 1e-290;  // an answer over its values
   if (!stream.shape.sinks) return;
   const ExactRows& exact = reference.exact;
   const auto heads_per_kv = static_cast<std::size_t>(stream.shape.heads_per_kv);

@@ -16,7 +16,7 @@ struct Sample {
   std::vector<Json> cells;   // in the order of the file
   std::size_t ok = 0;        // cells of the file that are ok
   std::size_t unknown = 0;   // cells among them of methods that the program does not know
-  std::size_t eligible = 0;  // of the others, those computed on the device, of the dumps
+  std::size_t eligible = 0;  // the others that were computed on the device, of the dumps
 };
 
 // At most `count` cells that are ok, of `device` and of dumps with these fingerprints, and of no

@@ -148,6 +148,17 @@ class MaskOrProgram(Folder):
         with self.assertRaisesRegex(Unsuitable, "several KV heads together"):
             read.logits(Live, 4)
 
+    def test_weights_of_rows_that_are_not_scored_are_unknown(self):
+        algorithms = [entry("vattention", {"sinks": 4, "recent": 4, "top": 8}), entry("uniform", {"T": 1, **ENDS})]
+        rows = len(IDS) - PROMPT
+        every, as_many, last = (Read(self, self.model("llama"), algorithms, evaluate={"rows": scored})
+                                for scored in ("all", {"last": rows}, {"last": 8}))
+        for place in (0, 1):
+            self.assertEqual(apart(every.logits(Replayed, place), as_many.logits(Replayed, place)), 0.0)
+        self.assertEqual(apart(every.logits(Replayed, 1), last.logits(Replayed, 1)), 0.0)
+        with self.assertRaisesRegex(Unsuitable, "at scored rows alone; leave evaluate.rows out"):
+            last.logits(Replayed, 0)
+
     def test_a_calibration_of_a_file_is_read_live_too(self):
         model, file = self.model("llama"), self.folder / "m.cal.h5"
         self.looped(model, [entry("exact", {})])

@@ -63,16 +63,15 @@ class StoppableProgress : public Progress {
 };
 
 // CLI11 takes RESULTS behind --dump for a further dump.
-void tell_results_from_dumps(VerifyRequest& request) {
-  const auto is_results = [](const std::string& path) { return path.ends_with(".json"); };
-  const auto taken = std::ranges::find_if(request.dumps, is_results);
-  if (request.results.empty() && taken != request.dumps.end()) {
-    request.results = *taken;
-    request.dumps.erase(taken);
-  }
-  if (request.results.empty()) {
+void tell_results_from_dumps(const CLI::Option& results, VerifyRequest& request) {
+  if (results.count() > 0) return;
+  const auto taken = std::ranges::find_if(
+      request.dumps, [](const std::string& path) { return path.ends_with(".json"); });
+  if (taken == request.dumps.end()) {
     throw InputError("kvbench verify: RESULTS: is required; see `kvbench verify --help`");
   }
+  request.results = *taken;
+  request.dumps.erase(taken);
 }
 
 int run(const VerifyOptions& options) {
@@ -101,7 +100,7 @@ Command add_verify(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "verify",
       "Compute a random sample of the cells of results again, and the summary of all, and compare");
-  command->add_option("RESULTS", options->request.results, "A results.json");
+  CLI::Option* results = command->add_option("RESULTS", options->request.results, "A results.json");
   command
       ->add_option("--dump", options->request.dumps,
                    "Dumps of the results; default: the recorded paths")
@@ -119,8 +118,8 @@ Command add_verify(CLI::App& app) {
   command->add_flag("--quiet", options->quiet, "No progress");
   command->add_flag("--json", options->json, "The whole report as JSON");
   command->footer(kVerifyFooter);
-  return {command, [options, seed] {
-            tell_results_from_dumps(options->request);
+  return {command, [options, results, seed] {
+            tell_results_from_dumps(*results, options->request);
             if (seed->count() == 0) options->request.seed = std::random_device()();
             return run(*options);
           }};

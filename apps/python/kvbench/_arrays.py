@@ -53,7 +53,7 @@ def whole(name: str, value: Any) -> int | None:
     given = int(given) if isinstance(given, float) and given.is_integer() else given
     if given is not None and not isinstance(given, int):
         raise Error(f"{name}: must be an integer, got {given!r}")
-    return None if given is None else int(given)  # of a truth value, too
+    return None if given is None else int(given)  # a truth value, too
 
 
 def real(name: str, value: Any) -> float | None:

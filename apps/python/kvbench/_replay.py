@@ -248,7 +248,7 @@ def _warn_of_layers(algorithm: str, params: dict[str, Any], n_layers: int) -> No
 
 
 def _warn_of_heads(key: dict[str, Any], layer: Layer) -> None:
-    """What KV heads decide together, a single one decides alone."""
+    """Decisions that several KV heads share are made for one alone here."""
     if "scope_kv_heads" in key and layer.kv_heads > 1:
         warnings.warn(
             f"{_PLACE}: the {layer.kv_heads} KV heads of the layer decide together by "
