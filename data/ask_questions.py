@@ -170,7 +170,8 @@ class Asked:
         text, full = self.text(prompt), self.full(prompt)
         records = []
         for setting in loop_settings.settings_of(results.cells):
-            record = {"protocol": protocol, "label": setting.label, "params": setting.params}
+            record: dict[str, Any] = {"protocol": protocol, "label": setting.label,
+                                      "params": setting.params}  # fmt: skip
             records.append(record)
             bad = loop_settings.obstacle(setting, text, setting.layers)
             if bad:
