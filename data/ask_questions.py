@@ -155,7 +155,7 @@ class Asked:
                 "surprise": rows.surprise.tolist(), "kl": rows.kl.tolist()}  # fmt: skip
 
     def measured(self, setting: Any, logits: Any, full: Any) -> dict[str, Any]:
-        """What a setting that was answered has in its record."""
+        """The numbers of an answered setting for its record."""
         from loop import loop_settings
 
         cells = list(setting.cells.values())

@@ -23,7 +23,14 @@ from kvplot.interval_marks import (
     ratio_axis,
 )
 from kvplot.papers import with_palette
-from kvplot.study_pictures import calibration, error_over_distance, key_offset, paging, questions
+from kvplot.study_pictures import (
+    calibration,
+    error_over_distance,
+    key_offset,
+    key_offset_kl,
+    paging,
+    questions,
+)
 
 FROBENIUS = "errors.relative_frobenius_error"
 RATIO = "perplexity.ratio"
@@ -611,6 +618,7 @@ PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "balancekv": balancekv,
     "bits": bits,
     "key_offset": key_offset,
+    "key_offset_kl": key_offset_kl,
     "questions": questions,
     "error_over_distance": error_over_distance,
     "calibration": calibration,

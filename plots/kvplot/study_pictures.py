@@ -59,6 +59,39 @@ def _with_residual(codec: str) -> str:
     return f"{codec} residual=32" if codec.startswith("kivi") else codec
 
 
+# Settings of the loop by their text in a label: words, colour.
+IN_THE_MODEL = {
+    "q8_0": ("q8_0", COLOURS[1]),
+    "q8_0 centre=mean rope=before": ("q8_0, offset taken off", COLOURS[0]),
+    "kivi bits=4 residual=32": ("KIVI, 4 bits", COLOURS[2]),
+    "turboquant bits=4 scale=eden": ("TurboQuant, 4 bits, EDEN's scale", COLOURS[1]),
+    "turboquant bits=4 scale=eden centre=mean rope=before": (
+        "TurboQuant, offset taken off",
+        COLOURS[0],
+    ),
+    "q4_0": ("q4_0", COLOURS[1]),
+    "q4_0 rotate=hadamard": ("q4_0, Hadamard", COLOURS[3]),
+    "q4_0 centre=mean rope=before": ("q4_0, offset taken off", COLOURS[0]),
+    "kivi residual=32": ("KIVI, 2 bits", COLOURS[2]),
+}
+
+
+def key_offset_kl(tables: Tables) -> pyplot.Figure:
+    """The model's KL divergence over codecs of keys: a dot per text, a line at their mean."""
+    rows = tables.read("qwen/key_offset_kl").set_index("label")["kl.mean"]
+    figure, axes = style.panels(1, 1, 2.6)
+    axis = axes[0][0]
+    for place, (codec, (_, colour)) in enumerate(IN_THE_MODEL.items()):
+        own = rows[[f"exact | K {codec} V float"]]
+        axis.plot(own, [place] * len(own), "o", color=colour, markersize=3.6, alpha=0.6)
+        axis.plot(own.mean(), place, "|", color=colour, markersize=12)
+    axis.set_xscale("log")
+    style.plain_log(axis.xaxis)
+    axis.set_xlabel("KL divergence of next tokens from the full cache, nats")
+    name_rows(axis, [words for words, _ in IN_THE_MODEL.values()])
+    return figure
+
+
 # Lines of the figures of questions: a method's words, and its looks as above.
 ASKED = {
     "snapkv": ("SnapKV", *LINES["snapkv"]),
