@@ -219,7 +219,7 @@ TEST_CASE("what no stream could have is refused with its place") {
        {"weight_denominator", "row 1", "-2", "at least 0"}},
       {data("weight_denominator", {1, 2, nan, 1}), {"weight_denominator", "row 2", "NaN"}},
       {data("weight_numerator", {1, 2}), {"2 rows", "4"}},
-      {data("token", {0, 3, 4, 6}), {kHead + "/token", "integers"}},
+      {data("token", {0, 3.5, 4, 6}), {kHead + "/token", "row 1 is 3.5", "integer"}},
       {data("token", {0, -3, 4, 6}, i32), {kHead + "/token", "row 1 is -3"}},
       {data("token", {0, 8, 4, 6}, i32), {"row 1", "token 8", "row 5", "reads_future"}},
       {data("token", {0, 3e9, 4, 6}, H5T_STD_I64LE), {kHead + "/token", "row 1 is 3000000000"}},
