@@ -16,8 +16,8 @@ from typing import Any
 import numpy
 import pandas
 
+from kvplot.field_pictures import FAMILIES
 from kvplot.figures.field import AT, MEMORY, TRAFFIC, of_cells
-from kvplot.findings import FAMILIES
 from kvplot.looks import METHODS
 from kvplot.results import UNIT, ResultsError, bytes_over_bytes, load_results
 from kvplot.statistics import geometric_means

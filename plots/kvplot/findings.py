@@ -5,15 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy
 import pandas
 from matplotlib import pyplot
 
 from kvplot import style
+from kvplot.field_pictures import always_kept, decoded, field, field_models, layers, survives
 from kvplot.figure import Figure
 from kvplot.interval_marks import (
     COLOURS,
-    LINES,
     TABLES,
     Tables,
     dots,
@@ -22,7 +21,9 @@ from kvplot.interval_marks import (
     name_rows,
     ratio_axis,
 )
+from kvplot.loop_pictures import kl_over_memory, metrics, others, pairs, ranks
 from kvplot.papers import with_palette
+from kvplot.results import HEADLINE
 from kvplot.study_pictures import (
     calibration,
     error_over_distance,
@@ -32,29 +33,6 @@ from kvplot.study_pictures import (
     questions,
 )
 
-FROBENIUS = "errors.relative_frobenius_error"
-RATIO = "perplexity.ratio"
-# Methods that share one idea count as one; words are those of the legend.
-FAMILIES = {
-    "attention of the last rows": "snapkv pyramidkv adakv criticalkv chunkkv cake rkv tova caote",
-    "attention summed over rows": "h2o keyformer roco key_attention",
-    "merged or fitted": "attention_matching merge_cosine kf_merge cam d2o",
-    "a model of future queries": "expected_attention qfilters",
-    "keys or values alone": "knorm keydiff lagkv curdkv capkv compactor kcenter",
-    "positions alone": "streaming_llm window",
-    "weighted samples, features": "balancekv_prefill balancekv softmax_balance thinformer wildcat "
-    "performer subgen",
-}
-METRICS = {
-    "errors.relative_frobenius_error": "Frobenius error",
-    "outputs.residual_ratio.mean": "error after W_O / residual stream",
-    "errors.relative_spectral_error": "spectral error",
-    "errors.relative_l2.p99": "error of a row, 99th percentile",
-    "errors.cosine_distance.mean": "cosine distance of a row, mean",
-    "errors.relative_l2.mean": "error of a row, mean",
-    "errors.kl_divergence.mean": "KL divergence of a row, mean",
-    "mass.kept.mean": "attention mass kept",
-}
 CODECS = {
     "q8_0 V q8_0": "8 bits (q8_0)",
     "kivi bits=4 V kivi bits=4": "4 bits (KIVI)",
@@ -88,172 +66,6 @@ def run(arguments: Namespace) -> list[str]:
                 with_palette(path, path)
             lines += map(str, paths)
     return lines
-
-
-def field(tables: Tables) -> pyplot.Figure:
-    """Families on top, then their methods; both modes, at a fifth of the memory."""
-    colour = dict(zip(FAMILIES, COLOURS))
-    read = {name: tables.read(f"smollm2/field_{name}") for name in ("families", "modes")}
-    read = {name: rows[rows["at"] == 0.2] for name, rows in read.items()}
-    modes = list(dict.fromkeys(read["modes"]["mode"]))
-    families = list(dict.fromkeys(read["families"]["family"]))
-    names = list(dict.fromkeys(read["modes"]["method"]))
-    figure, axes = style.panels(1, len(modes), 5.8, sharey=True)
-    for axis, mode in zip(axes[0], modes):
-        for part, (key, order, size) in {
-            "families": ("family", families, 5.5),
-            "modes": ("method", names, 3.4),
-        }.items():
-            rows = read[part][read[part]["mode"] == mode]
-            first = 0 if part == "families" else len(families) + 1
-            for row in rows.to_dict("records"):
-                place, look = first + order.index(row[key]), colour[row["family"]]
-                ends = row["frobenius_low"], row["frobenius_high"]
-                axis.hlines(place, *ends, color=look, linewidth=1.0)
-                marker = "D" if part == "families" else "o"
-                axis.plot(row["frobenius"], place, marker, color=look, markersize=size)
-        axis.axhline(len(families), color="0.7", linewidth=0.6)
-        axis.set_title(f"{mode} settings")
-        ratio_axis(axis)
-    figure.supxlabel(
-        "Frobenius error / that of uniform sampling at equal memory", fontsize="medium"
-    )
-    name_rows(axes[0][0], [*families, "", *names])
-    return figure
-
-
-def field_models(tables: Tables) -> pyplot.Figure:
-    """Methods and families on two models, both modes, at a fifth of the memory. Named are methods
-    that are better than uniform sampling on one model alone; larger ratios than 8 are left out."""
-    colour = dict(zip(FAMILIES, COLOURS))
-    figure, axes = style.panels(1, 2, 3.3, sharex=True, sharey=True)
-    for axis, mode in zip(axes[0], ("published", "equalised")):
-        axis.axhline(1.0, color="black", linewidth=0.8)
-        axis.axline((1, 1), (2, 2), color="0.7", linewidth=0.6, linestyle=":")
-        turned = []
-        for part, key, marker, size in (
-            ("modes", "method", "o", 3.4),
-            ("families", "family", "D", 6.0),
-        ):
-            rows = [tables.read(f"{model}/field_{part}") for model in ("smollm2", "gemma")]
-            one, two = (each[(each["at"] == 0.2) & (each["mode"] == mode)] for each in rows)
-            for row in one.merge(two, on=[key], suffixes=("", "_2")).to_dict("records"):
-                place = row["frobenius"], row["frobenius_2"]
-                axis.plot(*place, marker, color=colour[row["family"]], markersize=size,
-                          markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
-                if part == "modes" and (place[0] < 1) != (place[1] < 1):
-                    turned.append((place, row[key]))
-        line = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.5, "relpos": (0, 0.5)}
-        for rank, (place, name) in enumerate(sorted(turned, key=lambda each: each[0][1])):
-            axis.annotate(name, place, (0.62, 0.04 + 0.065 * rank), textcoords="axes fraction",
-                          fontsize=6.5, va="center", arrowprops=line)  # fmt: skip
-        axis.set_title(f"{mode} settings")
-        axis.set_yscale("log")
-        ratio_axis(axis)
-        axis.set_xlim(0.3, 8)
-        axis.set_ylim(0.3, 8)
-        style.plain_log(axis.yaxis)
-    style.outer_labels(axes, "ratio on SmolLM2-135M", "ratio on Gemma 3 270M")
-    style.legend_above(axes[0][0], handles_of(colour))
-    return figure
-
-
-def layers(tables: Tables) -> pyplot.Figure:
-    """Every method in every layer over uniform sampling there, as published; families together."""
-    rows = tables.read("smollm2/field_layers")
-    family = {name: own for own, names in FAMILIES.items() for name in names.split()}
-    colour = dict(zip(FAMILIES, COLOURS))
-    rows["family"] = rows["method"].map(lambda name: family[name.split(",")[0]])
-    fields = rows.drop(columns="family").set_index("method")
-    rows["mean"] = fields.transform(numpy.log2).mean(axis=1).to_numpy()
-    best = rows.groupby("family")["mean"].transform("mean")
-    order = rows.assign(best=best).sort_values(["best", "family", "mean"])
-    fields = fields.loc[list(order["method"])].transform(numpy.log2)
-    figure, axes = style.panels(1, 1, 5.0)
-    axis = axes[0][0]
-    image = axis.imshow(fields, aspect="auto", cmap="RdBu_r", vmin=-3, vmax=3)
-    axis.grid(False)
-    axis.set_xticks(range(0, len(fields.columns), 5), list(fields.columns[::5]))
-    axis.set_yticks(range(len(fields)), list(fields.index), fontsize=6.5)
-    for label, own in zip(axis.get_yticklabels(), order["family"]):
-        label.set_color(colour[own])
-    axis.tick_params(length=0)
-    axis.set_xlabel("layer")
-    bar = figure.colorbar(image, ax=axis, pad=0.01, extend="both")
-    bar.set_ticks(range(-3, 4), labels=["1/8", "1/4", "1/2", "1", "2", "4", "8"])
-    bar.set_label("Frobenius error / that of uniform sampling")
-    style.legend_above(
-        axis, handles_of({name: colour[name] for name in dict.fromkeys(order["family"])})
-    )
-    return figure
-
-
-def metrics(tables: Tables) -> pyplot.Figure:
-    figure, axes = style.panels(1, 2, 2.4, sharey=True)
-    looks = {"SmolLM2-135M": (COLOURS[0], "loop"), "Gemma 3 270M": (COLOURS[1], "loop_gemma")}
-    for axis, (title, end) in zip(
-        axes[0], {"all memories": "metrics", "one memory": "metrics_one_memory"}.items()
-    ):
-        for shift, (colour, folder) in zip((-0.14, 0.14), looks.values()):
-            rows = tables.read(f"{folder}/{end}").set_index("metric").loc[list(METRICS)]
-            dots(axis, rows, "rho", [colour] * len(rows), shift=shift)
-        axis.set_title(title)
-    figure.supxlabel("rank correlation with the model's KL divergence", fontsize="medium")
-    name_rows(axes[0][0], list(METRICS.values()))
-    style.legend_above(axes[0][0], handles_of({name: look[0] for name, look in looks.items()}))
-    return figure
-
-
-def others(tables: Tables) -> pyplot.Figure:
-    """Rank correlations with KL of the methods that do not fail by far, over all memories."""
-    figure, axes = style.panels(1, 1, 1.5)
-    looks = {"SmolLM2-135M": (COLOURS[0], "loop"), "Gemma 3 270M": (COLOURS[1], "loop_gemma")}
-    shown = {
-        name: word
-        for name, word in METRICS.items()
-        if name in (FROBENIUS, "errors.relative_l2.mean")
-    } | {"memory.fraction": "memory alone"}
-    for shift, (colour, folder) in zip((-0.14, 0.14), looks.values()):
-        rows = tables.read(f"{folder}/others").set_index("metric").loc[list(shown)]
-        dots(axes[0][0], rows, "rho", [colour] * len(rows), shift=shift)
-    name_rows(axes[0][0], list(shown.values()))
-    axes[0][0].set_xlabel("rank correlation with the model's KL divergence")
-    style.legend_above(axes[0][0], handles_of({name: look[0] for name, look in looks.items()}))
-    return figure
-
-
-# Labels of choices.json, with none or few and with many tokens that are always kept.
-KEPT = {
-    "uniform sampling": ("uniform, nothing always kept", "uniform"),
-    "knorm": ("knorm, published", "knorm"),
-    "streaming_llm": ("streaming_llm, published", "streaming_llm"),
-    "attention_matching": (
-        "attention_matching, published",
-        "attention_matching, published references",
-    ),
-}
-
-
-def always_kept(tables: Tables) -> pyplot.Figure:
-    figure, axes = style.panels(1, 2, 1.5, sharex=True, sharey=True)
-    for axis, count in zip(axes[0], (64, 256)):
-        rows = tables.read(f"choices/decoded_{count}").set_index("label")
-        errors = rows[rows["params.budget.memory"] == 0.2][FROBENIUS]
-        for place, (few, many) in enumerate(KEPT.values()):
-            axis.hlines(place, errors[many], errors[few], color="0.7", linewidth=1.0)
-            axis.plot(errors[few], place, "o", color=COLOURS[1], markersize=3.6)
-            axis.plot(errors[many], place, "o", color=COLOURS[0], markersize=3.6)
-        axis.set_xscale("log")
-        style.plain_log(axis.xaxis)
-        axis.set_title(f"{count} decoded tokens")
-    figure.supxlabel("relative Frobenius error", fontsize="medium")
-    name_rows(axes[0][0], list(KEPT))
-    looks = {
-        "as released, or none always kept": COLOURS[1],
-        "32 sinks and 32 recent tokens": COLOURS[0],
-    }
-    style.legend_above(axes[0][0], handles_of(looks))
-    return figure
 
 
 def bits(tables: Tables) -> pyplot.Figure:
@@ -305,7 +117,7 @@ def density(tables: Tables) -> pyplot.Figure:
         own = rows[rows["method"] == name]
         look = {"color": colour, "marker": evicts.get(name, "o"), "label": name}
         line = "--" if name in evicts else "-"
-        line_of_intervals(axis, own["traffic.fraction"], own, FROBENIUS, **look, linestyle=line,
+        line_of_intervals(axis, own["traffic.fraction"], own, HEADLINE, **look, linestyle=line,
                           markersize=3.4, elinewidth=0.7, capsize=1.5)  # fmt: skip
     axis.set_xscale("log")
     axis.set_yscale("log")
@@ -424,145 +236,6 @@ def tightness(tables: Tables) -> pyplot.Figure:
     name_rows(axis, names)
     ratio_axis(axis, "vectors / vectors of the exact cache")
     style.legend_above(axis, handles_of({name: look[1] for name, look in looks.items()}))
-    return figure
-
-
-def _lines(axis: Any, rows: dict[str, tuple[Any, Any]]) -> None:
-    for name, (x, y) in rows.items():
-        colour, marker, line = LINES[name]
-        axis.plot(x, y, line, color=colour, marker=marker, label=name)
-    axis.set_yscale("log")
-    style.plain_log(axis.yaxis)
-
-
-def kl_over_memory(tables: Tables) -> pyplot.Figure:
-    """Lines of one memory are moved apart, so that their bars can be told."""
-    rows = tables.read("loop/quality")
-    figure, axes = style.panels(1, 2, 2.7)
-    words = {"kl.mean": "KL divergence of the model, nats", RATIO: "perplexity / full cache's"}
-    for axis, column in zip(axes[0], words):
-        for place, (name, (colour, marker, dashes)) in enumerate(LINES.items()):
-            own = rows[rows["label"] == name]
-            apart = own["memory.fraction"] + 0.009 * (place - len(LINES) / 2)
-            looks = {"color": colour, "marker": marker, "linestyle": dashes, "label": name}
-            line_of_intervals(axis, apart, own, column, **looks, elinewidth=0.7, capsize=1.5)
-        axis.set_yscale("log")
-        style.plain_log(axis.yaxis)
-        axis.set_xticks(sorted(set(rows["asked"])))
-        axis.set_ylabel(words[column])
-    figure.supxlabel("memory / memory of the exact cache", fontsize="medium")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    style.legend_above(axes[0][0], dict(zip(labels, handles)))
-    return figure
-
-
-def decoded(tables: Tables) -> pyplot.Figure:
-    counts = (64, 128, 256)
-    figure, axes = style.panels(1, 1, 2.3)
-    found = [tables.read(f"choices/decoded_{count}") for count in counts]
-    errors = [rows[rows["params.budget.memory"] == 0.2].set_index("label") for rows in found]
-    names = {name: name for name in LINES} | {
-        name: f"{name}, published" for name in ("tova", "h2o", "snapkv", "expected_attention")
-    }
-    _lines(
-        axes[0][0],
-        {name: (counts, [at[FROBENIUS][label] for at in errors]) for name, label in names.items()},
-    )
-    axes[0][0].set_xscale("log", base=2)
-    axes[0][0].set_xticks(counts, list(map(str, counts)))
-    axes[0][0].set_xlabel("decoded tokens of 2048")
-    axes[0][0].set_ylabel("relative Frobenius error")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    style.legend_above(axes[0][0], dict(zip(labels, handles)))
-    return figure
-
-
-RANKED = {
-    "outputs.residual_ratio.p99": ("after W_O / residual stream, 99th percentile", "#000000", "o"),
-    FROBENIUS: ("Frobenius error", "#0072B2", "s"),
-    "errors.relative_spectral_error": ("spectral error", "#009E73", "^"),
-    "errors.relative_l2.mean": ("mean error of a row", "#D55E00", "D"),
-}
-
-
-def ranks(tables: Tables) -> pyplot.Figure:
-    """Bars are 95 % intervals over texts; metrics of one memory are moved apart."""
-    figure, axes = style.panels(1, 2, 2.5)
-    names = {"metrics_by_memory": "with KL divergence", "perplexity_by_memory": "with perplexity"}
-    for axis, (name, title) in zip(axes[0], names.items()):
-        rows = tables.read(f"loop/{name}")
-        rows["at"] = rows["over"].str.extract(r"budget .*?([\d.]+)", expand=False).astype(float)
-        rows = rows.dropna(subset=["at"]).sort_values("at")
-        for place, (metric, (words, colour, marker)) in enumerate(RANKED.items()):
-            own = rows[rows["metric"] == metric]
-            ends = [own["rho"] - own["rho_low"], own["rho_high"] - own["rho"]]
-            axis.errorbar(
-                own["at"] + 0.01 * (place - 1.5),
-                own["rho"],
-                yerr=ends,
-                color=colour,
-                marker=marker,
-                label=words,
-                linewidth=0.8,
-                elinewidth=0.7,
-                capsize=1.5,
-            )
-        axis.set_title(title)
-        axis.set_xticks(sorted(set(rows["at"])))
-    style.outer_labels(axes, "memory / exact cache", "rank correlation")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    style.legend_above(axes[0][0], dict(zip(labels, handles)))
-    return figure
-
-
-def pairs(tables: Tables) -> pyplot.Figure:
-    """Pairs whose KL divergences differ for certain; left of 1 the metric has another order."""
-    rows = tables.read("loop/pairs")
-    rows = rows[rows["kl_low"] > 1]
-    metrics = [name for name in RANKED if name in set(rows["metric"])]
-    looks = dict(zip(sorted(rows["at"].unique()), ("#0072B2", "#D55E00", "#009E73")))
-    figure, axes = style.panels(1, len(metrics), 2.4, sharex=True, sharey=True)
-    for axis, metric in zip(axes[0], metrics):
-        for at, colour in looks.items():
-            own = rows[(rows["metric"] == metric) & (rows["at"] == at)]
-            axis.plot(own["ratio"], own["kl"], "o", color=colour, markersize=3)
-        ratio_axis(axis)
-        axis.set_yscale("log")
-        style.plain_log(axis.yaxis)
-        axis.set_title(RANKED[metric][0].replace(", 99th", ",\n99th"), fontsize=7.5)
-    style.outer_labels(axes, "ratio of the errors", "ratio of KL divergences")
-    style.legend_above(
-        axes[0][0], handles_of({f"{at:g} of the memory": c for at, c in looks.items()})
-    )
-    return figure
-
-
-def survives(tables: Tables) -> pyplot.Figure:
-    """Every method over uniform sampling under every choice: one dot each."""
-    metrics = list(RANKED)[1:]
-    counts = {64: "#56B4E9", 128: "#E69F00", 256: "#000000"}
-    figure, axes = style.panels(1, 2, 3.2, sharex=True, sharey=True)
-    names: list[str] = []
-    for axis, memory in zip(axes[0], (0.2, 0.35)):
-        for shift, (count, colour) in zip((-0.22, 0.0, 0.22), counts.items()):
-            rows = tables.read(f"choices/decoded_{count}").set_index("label")
-            rows = rows[rows["params.budget.memory"] == memory]
-            ratios = rows[metrics].div(rows.loc["uniform", metrics]).drop("uniform")
-            names = names or list(ratios[FROBENIUS].sort_values().index)
-            for metric in metrics:
-                known = [name for name in names if name in ratios.index]
-                places = [names.index(name) + shift for name in known]
-                marker = RANKED[metric][2]
-                axis.plot(ratios.loc[known, metric], places, marker, color=colour, markersize=3)
-        ratio_axis(axis)
-        axis.set_title(f"{memory} of the memory")
-    figure.supxlabel("error / uniform sampling's with as many bytes", fontsize="medium")
-    name_rows(axes[0][0], names)
-    handles = handles_of({f"{count} decoded": colour for count, colour in counts.items()})
-    for metric in metrics:
-        words, _, marker = RANKED[metric]
-        handles[words] = pyplot.Line2D([], [], linestyle="none", marker=marker, color="0.5")
-    style.legend_above(axes[0][0], handles)
     return figure
 
 

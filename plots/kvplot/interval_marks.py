@@ -10,7 +10,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 from kvplot import style
-from kvplot.results import ResultsError
+from kvplot.results import HEADLINE, ResultsError
 
 TABLES = Path(__file__).resolve().parents[1] / "tables"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#7F7F7F", "#56B4E9")
@@ -24,6 +24,13 @@ LINES = {
     "expected_attention": ("#CC79A7", "v", "-"),
     "knorm": ("#E69F00", "P", "-"),
     "kcenter": ("#56B4E9", "X", "-"),
+}
+# Metrics that pictures compare: words, colour, marker.
+RANKED = {
+    "outputs.residual_ratio.p99": ("after W_O / residual stream, 99th percentile", "#000000", "o"),
+    HEADLINE: ("Frobenius error", "#0072B2", "s"),
+    "errors.relative_spectral_error": ("spectral error", "#009E73", "^"),
+    "errors.relative_l2.mean": ("mean error of a row", "#D55E00", "D"),
 }
 
 

@@ -15,12 +15,11 @@ from kvplot import style
 from kvplot.figure import Figure
 from kvplot.figures import rank_agreement
 from kvplot.figures.rank_agreement import BASELINE, METRICS, TARGETS
-from kvplot.results import ResultsError
+from kvplot.results import HEADLINE, ResultsError
 from kvplot.statistics import mean_interval
 
 NEEDS = ("loop",)
-FROBENIUS = "errors.relative_frobenius_error"
-NAMED = (FROBENIUS, "errors.relative_spectral_error", BASELINE)
+NAMED = (HEADLINE, "errors.relative_spectral_error", BASELINE)
 CHOSEN = "chosen"
 MIN_TEXTS = 4
 WORDS = {name: words for name, words, _ in METRICS}
@@ -29,15 +28,15 @@ add_options = rank_agreement.add_options
 
 def held_out(texts: pandas.DataFrame) -> pandas.DataFrame:
     """Per `over` and half rows of CHOSEN and NAMED, from rho per `over`, `metric` and `sequence`:
-    the mean of rho over the other half, its interval and its gain over FROBENIUS there. The
-    half "both" has the texts of both tests. `metric` is the chosen one, `same` the part of all
+    the mean of rho over the other half, its interval and its gain over the Frobenius error there.
+    The half "both" has the texts of both tests. `metric` is the chosen one, `same` the part of all
     halves that choose it."""
     rows = []
     for over, own in texts.groupby("over", sort=False):
         rho = own.pivot(index="sequence", columns="metric", values="rho").dropna(axis="columns")
         rho = rho.loc[list(dict.fromkeys(own["sequence"]))]
         half = len(rho) // 2
-        if len(rho) < MIN_TEXTS or FROBENIUS not in rho:
+        if len(rho) < MIN_TEXTS or HEADLINE not in rho:
             continue
         every = [
             rho.iloc[list(some)].mean().idxmax() for some in combinations(range(len(rho)), half)
@@ -63,7 +62,7 @@ def _rows(
         row = {"over": over, "chosen_on": half, "which": name, "metric": best or name}
         row |= {"texts": len(test), "same": same if name == CHOSEN else float("nan")}
         units = pandas.DataFrame(
-            {"rho": test[name], "gain": test[name] - test[FROBENIUS]}
+            {"rho": test[name], "gain": test[name] - test[HEADLINE]}
         ).rename_axis("sequence")
         units = units.reset_index().assign(dump="", layer=0, kv_head=0)
         for column in ("rho", "gain"):
@@ -76,7 +75,7 @@ def _rows(
 
 def draw(inputs: Namespace) -> Figure:
     loop = inputs.loop
-    loop.need(FROBENIUS, inputs.target)
+    loop.need(HEADLINE, inputs.target)
     texts = rank_agreement.by_text(loop, inputs.only, inputs.memories, inputs.target)
     table = held_out(texts)
     if table.empty:
