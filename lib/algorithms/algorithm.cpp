@@ -27,6 +27,7 @@ AlgorithmDescription::AlgorithmDescription() {
   only_appends = no;
   not_stored = nothing;
   makes_values = no;
+  weighs = no;
   never_evicts = no;
   not_ranked = nothing;
   memory = [](const Params&, const StreamShape&, Index) { return CellMemory{}; };

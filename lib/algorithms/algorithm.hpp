@@ -135,6 +135,7 @@ struct Needs {
   bool row_logits = false;        // calls prepare() and answered() at every decode row
   bool kept_tokens_only = false;  // uses only answered()'s logits, of tokens in the sketch
   bool prompt_queries = false;    // needs the queries of all prompt rows
+  bool positions = false;         // turns keys back by the positions of their tokens
 };
 
 // A budget of a prompt's tokens, and the first and last of them that count in it and always stay.
@@ -190,6 +191,8 @@ struct AlgorithmFunctions {
   // Keeps values that it makes itself in place of tokens' own ones: no codec that writes values of
   // several tokens together goes with it.
   FunctionOf<P, bool()> makes_values;
+  // Keeps tokens with weights other than 1: they stand for others too.
+  FunctionOf<P, bool()> weighs;
   // Parts of a prompt of which it ranks the middle once, by a score of each token
   // (CompressOnce::scores): the method may be made to keep whole pages, and the same tokens in
   // several KV heads (mechanisms/paging.hpp). Empty: it ranks otherwise, or not at all.
@@ -225,6 +228,9 @@ struct AlgorithmFacts {
   // needs logits, the sketch answers such a row as it answers a decode row, as if no prompt were
   // there; fractions of the prompt in parameters keep their meaning.
   bool answers_prompt_rows = false;
+  // Whether it keeps every token, and chooses by a row's query which it reads: then it may read
+  // what another method kept (composition.hpp).
+  bool reads = false;
   // With `ranks`: the largest scope whose KV heads keep equally many tokens.
   ReplayScope equal_budgets = ReplayScope::kModel;
 
@@ -240,6 +246,8 @@ struct AlgorithmFacts {
 // `calibrate`, `create`, `most_kept` and `ranks` may be empty.
 struct AlgorithmDescription : AlgorithmFacts, AlgorithmFunctions<Params> {
   std::vector<Parameter> parameters;
+  // The two methods of a composition: one keeps, the other reads what it kept. Null otherwise.
+  std::shared_ptr<const AlgorithmDescription> first, reader;
 
   AlgorithmDescription();
   AlgorithmDescription(const AlgorithmDescription&);

@@ -51,6 +51,7 @@ namespace kvbench {
   ALGORITHM(performer)                \
   ALGORITHM(quest)                    \
   ALGORITHM(sparq)                    \
+  ALGORITHM(hsa)                      \
   ALGORITHM(loki)                     \
   ALGORITHM(magicpig)                 \
   ALGORITHM(vattention)               \

@@ -41,6 +41,7 @@ struct TypedAlgorithm : AlgorithmFacts, AlgorithmFunctions<P> {
     kvbench::bind(table, this->only_appends, d.only_appends);
     kvbench::bind(table, this->not_stored, d.not_stored);
     kvbench::bind(table, this->makes_values, d.makes_values);
+    kvbench::bind(table, this->weighs, d.weighs);
     kvbench::bind(table, this->never_evicts, d.never_evicts);
     kvbench::bind(table, this->memory, d.memory);
     kvbench::bind(table, this->not_ranked, d.not_ranked);

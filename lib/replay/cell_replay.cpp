@@ -19,11 +19,13 @@ bool is_vacuous(const Promise& promise, const TrivialAnswers* trivial) {
 }
 
 Derived calibrated_on(const Stream& stream, const Params& params) {
+  std::optional<bool> any;  // one of the files was
   for (const auto& [name, value] : params.entries()) {
     const auto* file = std::get_if<CalibrationParameter>(&value);
-    if (file != nullptr) return {{kCalibratedOnText, file->content->has_text(stream)}};
+    if (file != nullptr) any = any.value_or(false) || file->content->has_text(stream);
   }
-  return {};
+  if (!any) return {};
+  return {{kCalibratedOnText, *any}};
 }
 
 }  // namespace

@@ -35,9 +35,7 @@ KeptRecorder::KeptRecorder(const Stream& stream, const ReplaySetting& setting,
     : stream_(stream),
       prompt_(setting.prompt),
       element_bytes_(setting.element_bytes),
-      never_evicts_(cell.algorithm->never_evicts(cell.params)) {
-  if (never_evicts_) bytes_ = exact_bytes(stream.shape, setting.element_bytes);
-}
+      never_evicts_(cell.algorithm->never_evicts(cell.params)) {}
 
 void KeptRecorder::kept(Index row, bool scored, const Sketch& sketch) {
   expressible_ = expressible_ && !sketch.exact_numerator && !sketch.exact_denominator &&
@@ -48,7 +46,9 @@ void KeptRecorder::kept(Index row, bool scored, const Sketch& sketch) {
   if (never_evicts_) {
     const Index lookup =
         lookup_bytes(sketch.lookup.held_numbers, sketch.lookup.held_bits, element_bytes_);
-    bytes_ = std::max(*bytes_, exact_bytes(stream_.shape, element_bytes_) + lookup);
+    const Index held = sketch.held ? bytes_of(sketch.held->counts(), stream_.shape, element_bytes_)
+                                   : exact_bytes(stream_.shape, element_bytes_);
+    bytes_ = std::max(bytes_.value_or(0), held + lookup);
   }
   const bool same =
       taken_ && sketch.changes().now() == *taken_ && sketch.numerator_scale == taken_scale_;

@@ -6,8 +6,9 @@ void MemoryMeter::observe(const Sketch& sketch, Index row, const KeptCounts& wri
   const Index visible = shape_.visible_end(row) - shape_.first_visible(row);
   KeptCounts kept = sketch.kept_counts();
   if (never_evicts_) {
-    kept.keys = kept.values = kept.pairs = visible;
-    kept.bookkeeping = 0;
+    const Index read = kept.tokens;
+    kept = sketch.held ? sketch.held->counts() : whole_tokens(visible);
+    kept.tokens = read;
   }
   KeptCounts counted = kept;
   if (sketch.declared) counted -= sketch.declared->covered;

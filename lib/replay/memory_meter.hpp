@@ -12,8 +12,8 @@ namespace kvbench {
 
 class MemoryMeter {
  public:
-  // `layout`: what vectors take; must live as long. `never_evicts`: nothing is dropped for good, so
-  // bytes are those of exact attention.
+  // `layout`: what vectors take; must live as long. `never_evicts`: nothing is dropped while rows
+  // are answered, so bytes are those of all that they see, or of Sketch::held.
   MemoryMeter(const StreamShape& shape, int element_bytes, const StorageLayout& layout,
               bool never_evicts)
       : shape_(shape),

@@ -55,7 +55,8 @@ TrafficMeter::Read TrafficMeter::read_by(const Sketch& sketch, Index visible,
     read.bytes = layout_.bytes(kept, cache.written());
     if (sketch.declared) read.bytes += sketch.declared->bytes;
   }
-  const Index keys = keeps_all_ ? visible : sketch.kept_counts().keys;
+  const Index held = sketch.held ? std::ssize(sketch.held->tokens) : visible;
+  const Index keys = keeps_all_ ? held : sketch.kept_counts().keys;
   read.bytes +=
       lookup_bytes(sketch.lookup.read_numbers, sketch.lookup.read_bits, element_bytes_) +
       layout_.key_numbers_bytes(sketch.lookup.read_key_numbers, keys, cache.written().keys);

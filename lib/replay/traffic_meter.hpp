@@ -14,8 +14,9 @@ namespace kvbench {
 
 class TrafficMeter {
  public:
-  // `layout`: what vectors take; must live as long. `keeps_all`: every token is held, and an answer
-  // reads the sketch's rows and its lookup alone. Otherwise it reads all that is held.
+  // `layout`: what vectors take; must live as long. `keeps_all`: every token, or Sketch::held,
+  // stays, and an answer reads the sketch's rows and its lookup alone. Otherwise it reads all that
+  // is held.
   TrafficMeter(const StreamShape& shape, int element_bytes, const StorageLayout& layout,
                bool keeps_all)
       : shape_(shape), element_bytes_(element_bytes), layout_(layout), keeps_all_(keeps_all) {}

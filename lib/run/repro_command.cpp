@@ -40,6 +40,12 @@ std::string shell_word(const std::string& word) {
 // A string of Python.
 std::string quoted(const std::string& text) { return ascii_line(nlohmann::json(text)); }
 
+// Whether the program knows the method, or both of a pair.
+bool is_known(const AlgorithmDescription& algorithm) {
+  if (algorithm.reader) return is_known(*algorithm.first) && is_known(*algorithm.reader);
+  return find_algorithm(algorithm.id) != nullptr;
+}
+
 // The call in Python for cells of a method that the program does not know.
 std::string python_repro_of(const SweepSource& source, const std::string& config,
                             const PlannedCell& cell, const std::vector<std::string>& ids,
@@ -62,7 +68,7 @@ std::string repro(const SweepSource& source, const std::string& folder, const Pl
   const std::filesystem::path given = has_file ? source.file : folder + "/sweep.json";
   const std::string config = portable_path(std::filesystem::absolute(given).string());
   const std::string out = "repro/" + id.substr(0, kDigits);
-  if (find_algorithm(cell.algorithm->id) == nullptr) {
+  if (!is_known(*cell.algorithm)) {
     return python_repro_of(source, config, cell, ids, out);
   }
   std::string line = "kvbench run --config " + shell_word(config);

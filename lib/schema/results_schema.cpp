@@ -1,10 +1,14 @@
 #include "schema/results_schema.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "algorithms/composition.hpp"
 #include "metrics/layer_metrics.hpp"
 #include "metrics/metric_table.hpp"
 #include "results/layer_record.hpp"
@@ -170,14 +174,32 @@ Json params_cases(const std::vector<AlgorithmDescription>& algorithms) {
   for (const AlgorithmDescription& algorithm : algorithms) {
     const Json params = {{"$ref", "#/$defs/params-" + algorithm.id}};
     cases.push_back(where_algorithm_is({algorithm.id}, {{"properties", {{"params", params}}}}));
+    const std::string pattern =
+        algorithm.reads ? "\\+" + algorithm.id + "$" : "^" + algorithm.id + "\\+";
+    const Json in_pair = {{"$ref", "#/$defs/pair-params-" + algorithm.id}};
+    cases.push_back({{"if", {{"properties", {{"algorithm", {{"pattern", pattern}}}}}}},
+                     {"then", {{"properties", {{"params", in_pair}}}}}});
   }
   return cases;
 }
 
+// A pair is "first+reader".
 Json algorithm_schema(const std::vector<AlgorithmDescription>& algorithms) {
-  std::vector<std::string> ids;
-  for (const AlgorithmDescription& algorithm : algorithms) ids.push_back(algorithm.id);
-  return {{"enum", ids}};
+  std::vector<std::string> ids, first, readers;
+  for (const AlgorithmDescription& algorithm : algorithms) {
+    ids.push_back(algorithm.id);
+    (algorithm.reads ? readers : first).push_back(algorithm.id);
+  }
+  const std::string pair =
+      fmt::format("^({})\\+({})$", fmt::join(first, "|"), fmt::join(readers, "|"));
+  return any_of(Json::array({{{"enum", ids}}, {{"pattern", pair}}}));
+}
+
+// The parameters of one method of a pair, next to those of the other.
+Json pair_params_schema(const AlgorithmDescription& algorithm) {
+  Json schema = params_schema(algorithm.reads ? named_in_pair(algorithm) : algorithm, false);
+  schema.erase("additionalProperties");
+  return schema;
 }
 
 Json key_schema(const std::vector<AlgorithmDescription>& algorithms) {
@@ -414,6 +436,7 @@ Json results_schema(const std::vector<AlgorithmDescription>& algorithms) {
   defs["summarised"] = summarised_schema();
   for (const AlgorithmDescription& algorithm : algorithms) {
     defs["params-" + algorithm.id] = params_schema(algorithm, false);
+    defs["pair-params-" + algorithm.id] = pair_params_schema(algorithm);
   }
   Json schema = {{"$schema", kSchemaDialect},
                  {"title", "kvbench results"},

@@ -49,24 +49,38 @@ std::vector<std::string> names_of(const AlgorithmDescription& algorithm) {
   return names;
 }
 
-Json entry_schema(const std::vector<AlgorithmDescription>& algorithms) {
+// Names of algorithms, and what `params` are next to each.
+struct MethodCases {
   std::vector<std::string> known;
   Json cases = Json::array();
-  for (const AlgorithmDescription& algorithm : algorithms) {
+
+  void add(const AlgorithmDescription& algorithm) {
     const std::vector<std::string> names = names_of(algorithm);
     known.insert(known.end(), names.begin(), names.end());
     Json then = {{"properties", {{"params", params_schema(algorithm, true)}}}};
     if (!may_lack_params(algorithm)) then["required"] = {"params"};
     cases.push_back(where_algorithm_is(names, std::move(then)));
   }
+};
+
+Json entry_schema(const std::vector<AlgorithmDescription>& algorithms) {
+  MethodCases all, readers;
+  for (const AlgorithmDescription& algorithm : algorithms) {
+    all.add(algorithm);
+    if (algorithm.reads) readers.add(algorithm);
+  }
+  Json then = section_schema(
+      then_keys(), {{"algorithm", {{"enum", readers.known}}}, {"params", {{"type", "object"}}}});
+  then["allOf"] = std::move(readers.cases);
   Json schema = section_schema(
       entry_keys(),
-      {{"algorithm", {{"enum", known}}},
+      {{"algorithm", {{"enum", all.known}}},
        {"params", {{"type", "object"}}},
+       {"then", std::move(then)},
        {"label", {{"type", "string"}, {"minLength", 1}, {"pattern", "^[^/\\u0000-\\u001f]+$"}}},
        {"storage", storages_schema()},
        {"where", selection_schema(where_keys())}});
-  schema["allOf"] = std::move(cases);
+  schema["allOf"] = std::move(all.cases);
   return schema;
 }
 

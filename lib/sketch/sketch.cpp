@@ -50,6 +50,20 @@ void Sketch::count(const SketchRow& row, Index sign) {
   }
 }
 
+KeptCounts Sketch::Held::counts() const {
+  KeptCounts counts = whole_tokens(std::ssize(tokens));
+  counts.bookkeeping = bookkeeping;
+  return counts;
+}
+
+Sketch Sketch::renamed(const std::vector<std::int32_t>& tokens) const {
+  Sketch out = *this;
+  for (SketchRow& row : out.rows_) {
+    if (row.token >= 0) row.token = tokens[row.token];
+  }
+  return out;
+}
+
 Index Sketch::add(const SketchRow& row) {
   rows_.push_back(row);
   count(row, 1);

@@ -179,6 +179,18 @@ class Sketch {
     bool operator==(const Lookup&) const = default;
   };
   Lookup lookup;
+  // The cache of a method that drops no token while it answers (never_evicts), if some had gone
+  // before: its tokens, ascending, and numbers besides their vectors. None: all that a row sees.
+  struct Held {
+    std::vector<std::int32_t> tokens;
+    Index bookkeeping = 0;
+
+    KeptCounts counts() const;
+  };
+  std::optional<Held> held;
+
+  // The same rows of other tokens: tokens[t] in place of token t.
+  Sketch renamed(const std::vector<std::int32_t>& tokens) const;
 
   // Constant time.
   KeptCounts kept_counts() const;

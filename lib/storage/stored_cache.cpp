@@ -169,6 +169,13 @@ StoredCache::StoredCache(const StoredStream& stored, bool keeps_all)
 
 // Whether the lists are those before with more behind them.
 bool StoredCache::list_tokens(const Sketch& sketch, Index row) {
+  if (keeps_all_ && sketch.held) {
+    const std::vector<std::int32_t>& held = sketch.held->tokens;
+    const bool appended = !key_tokens_.empty();
+    key_tokens_.insert(key_tokens_.end(), held.begin() + std::ssize(key_tokens_), held.end());
+    value_tokens_ = key_tokens_;
+    return appended;
+  }
   if (keeps_all_) {
     const StreamShape& shape = stored_.original().shape;
     const Index lo = shape.first_visible(row);
@@ -259,10 +266,11 @@ void StoredCache::count(const Sketch& sketch) {
   const bool codes_values = !stored_.values().is_float();
   if (on_arrival_) {
     const StreamShape& shape = stored_.original().shape;
-    const Index visible = shape.visible_end(row_) - shape.first_visible(row_);
-    const KeptCounts kept = sketch.kept_counts();
-    if (codes_keys) written_.keys = keeps_all_ ? visible : kept.keys;
-    if (codes_values) written_.values = keeps_all_ ? visible : kept.values;
+    KeptCounts kept = sketch.kept_counts();
+    if (keeps_all_) kept = whole_tokens(shape.visible_end(row_) - shape.first_visible(row_));
+    if (keeps_all_ && sketch.held) kept = sketch.held->counts();
+    if (codes_keys) written_.keys = kept.keys;
+    if (codes_values) written_.values = kept.values;
     return;
   }
   if (keeps_all_ || one_row_each_) {
@@ -396,6 +404,7 @@ double StoredCache::exponentiate_held(const double* x, double least) {
 
 std::vector<std::int32_t> StoredCache::plain_tokens(const Sketch& sketch,
                                                     CacheTensor tensor) const {
+  if (keeps_all_ && sketch.held) return sketch.held->tokens;
   std::vector<std::int32_t> tokens;
   if (keeps_all_) {
     const StreamShape& shape = stored_.original().shape;

@@ -33,6 +33,7 @@ struct Selection {
 // may have millions.
 struct SweepEntry {
   const AlgorithmDescription* algorithm = nullptr;
+  std::shared_ptr<const AlgorithmDescription> composition;  // with `then`: what `algorithm` is
   // The parameters that apply, in the order of the table, each with one value or more.
   std::vector<std::pair<std::string, std::vector<Value>>> axes;
   Index seeded_points = 0;  // points whose cells run once per seed, whatever the storage
@@ -46,6 +47,8 @@ struct SweepEntry {
   Index points() const;
   // Point `i` in [0, points()), the last axis fastest.
   Params point(Index i) const;
+  // JSON pointer of a parameter, or of "then".
+  std::string place_of(const std::string& name) const;
   // Whether a parameter is a file.
   bool names_files() const;
   // Cells on one KV head.

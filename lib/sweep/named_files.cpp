@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/composition.hpp"
 #include "json/pointer.hpp"
 #include "sweep/axis.hpp"
 #include "sweep/parameter_columns.hpp"
@@ -59,7 +60,7 @@ void take_files(const SweepConfig& config, Plan& plan, ErrorList& errors) {
   };
   for (const SweepEntry& entry : config.entries) {
     for (const auto& [name, values] : entry.axes) {
-      const std::string place = child(child(entry.pointer, "params"), name);
+      const std::string place = entry.place_of(name);
       for (const Value& value : values) {
         visit_file(value, [&](const auto& file) { take(file, place); });
       }
@@ -80,6 +81,14 @@ std::string calibrated_params(const AlgorithmDescription& algorithm, const Param
 
 std::optional<Misfit> misfit_of_files(const PlannedDump& dump, const WorkGroup& group,
                                       const AlgorithmDescription& algorithm, const Params& params) {
+  if (algorithm.reader) {
+    const auto [of_first, of_reader] = parts_of(params);
+    auto found = misfit_of_files(dump, group, *algorithm.first, of_first);
+    if (found) return found;
+    found = misfit_of_files(dump, group, *algorithm.reader, of_reader);
+    if (found) found->parameter = kThen + found->parameter;
+    return found;
+  }
   for (const auto& [name, value] : params.entries()) {
     if (const auto* file = std::get_if<CalibrationParameter>(&value)) {
       auto found = misfit_of_calibration(*file->content, name, dump, group, algorithm, params);

@@ -268,8 +268,8 @@ class Planner {
     }
     if (!found) return std::nullopt;
     if (found->kind == Misfit::Kind::kError) {
-      misfits_.add(child(child(entry.pointer, "params"), found->parameter),
-                   to_string(point.params->at(found->parameter)), id, found->clause);
+      misfits_.add(entry.place_of(found->parameter), to_string(point.params->at(found->parameter)),
+                   id, found->clause);
     }
     return std::move(found->clause);
   }
@@ -415,6 +415,9 @@ Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
     for (const PlannedSequence& sequence : dump.sequences) {
       plan.dump_layers += sequence.layers.size();
     }
+  }
+  for (const SweepEntry& entry : config.entries) {
+    if (entry.composition) plan.compositions.push_back(entry.composition);
   }
   plan.rows = config.rows;
   plan.device = device;

@@ -82,8 +82,9 @@ struct Plan {
   std::string hash;       // hash of the ordered cell ids
   std::vector<PlannedDump> dumps;
   std::size_t dump_layers = 0;  // layers of all sequences, whether they have cells or not
-  std::vector<std::shared_ptr<const KeptCache>> caches;          // that parameters name
-  std::vector<std::shared_ptr<const Calibration>> calibrations;  // likewise
+  std::vector<std::shared_ptr<const KeptCache>> caches;                   // that parameters name
+  std::vector<std::shared_ptr<const Calibration>> calibrations;           // likewise
+  std::vector<std::shared_ptr<const AlgorithmDescription>> compositions;  // that cells have
   std::vector<WorkGroup> groups;
   PlannedCells cells;
   std::size_t points = 0;                         // objects that the settings' parameters are

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "algorithms/composition.hpp"
 #include "algorithms/mechanisms/paging.hpp"
 #include "json/document.hpp"
 #include "sweep/axis.hpp"
@@ -22,15 +23,15 @@ namespace {
 
 using nlohmann::json;
 
-const AlgorithmDescription* read_algorithm(const json& entry,
+// The method that an entry, or its `then`, names; null after an error.
+const AlgorithmDescription* read_algorithm(const json& entry, const SweepKeys& keys,
                                            const std::vector<AlgorithmDescription>& algorithms,
                                            const std::string& pointer, ErrorList& errors) {
   const std::string place = child(pointer, "algorithm");
   const json* given = member(entry, "algorithm");
   if (given == nullptr || !given->is_string()) {
-    errors.add(place, given == nullptr
-                          ? "this key is missing; " + entry_keys().at("algorithm").missing
-                          : "must be the id of an algorithm, got " + shown(*given));
+    errors.add(place, given == nullptr ? "this key is missing; " + keys.at("algorithm").missing
+                                       : "must be the id of an algorithm, got " + shown(*given));
     return nullptr;
   }
   const auto& id = given->get_ref<const std::string&>();
@@ -42,8 +43,28 @@ const AlgorithmDescription* read_algorithm(const json& entry,
     known.insert(known.end(), algorithm.aliases.begin(), algorithm.aliases.end());
   }
   const std::string near = errors.is_full() ? "" : did_you_mean(id, known);
-  errors.add(place, fmt::format("unknown algorithm {}{}", id,
-                                near.empty() ? "; see kvbench list algorithms" : near));
+  const std::string remedy = id.find('+') == std::string::npos
+                                 ? "; see kvbench list algorithms"
+                                 : "; name the second method of a pair in \"then\"";
+  errors.add(place, fmt::format("unknown algorithm {}{}", id, near.empty() ? remedy : near));
+  return nullptr;
+}
+
+// The method of an entry's `then`; null after an error.
+const AlgorithmDescription* read_reader(const json& then,
+                                        const std::vector<AlgorithmDescription>& algorithms,
+                                        const std::string& pointer, ErrorList& errors) {
+  if (!read_object(then, then_keys(), pointer, errors)) return nullptr;
+  const auto* reader = read_algorithm(then, then_keys(), algorithms, pointer, errors);
+  if (reader == nullptr || reader->reads) return reader;
+  std::vector<std::string> able;
+  for (const AlgorithmDescription& each : algorithms) {
+    if (each.reads) able.push_back(each.id);
+  }
+  errors.add(child(pointer, "algorithm"),
+             fmt::format("must be a method that keeps every token and chooses by the query which "
+                         "to read, got {}; name one of {}",
+                         reader->id, fmt::join(able, ", ")));
   return nullptr;
 }
 
@@ -87,15 +108,40 @@ void find_files(ParameterColumn& column, const std::string& folder, ErrorList& e
   column.axis = std::move(found);
 }
 
+// The member `params`, an empty object if it is absent; null after an error.
+const json* read_object_of_params(const json& of, const std::string& place, ErrorList& errors) {
+  static const json none = json::object();
+  const json* params = member(of, "params");
+  if (params == nullptr || params->is_object()) return params == nullptr ? &none : params;
+  errors.add(place, "must be an object of parameters, got " + shown(*params));
+  return nullptr;
+}
+
+// The columns of a method's parameters; none after an error.
+std::optional<std::vector<ParameterColumn>> read_params(const json& params,
+                                                        const AlgorithmDescription& method,
+                                                        const std::string& place,
+                                                        const std::optional<std::string>& folder,
+                                                        ErrorList& errors) {
+  const ParameterOwner owner{method.id, method.parameters, method.exactly_one_of,
+                             method.for_less_memory};
+  auto columns =
+      read_columns(params, owner, refused_paging(params, method, place, errors), place, errors);
+  if (!columns || !folder) return columns;
+  const std::size_t before = errors.count();
+  for (ParameterColumn& column : *columns) find_files(column, *folder, errors);
+  return errors.count() == before ? columns : std::nullopt;
+}
+
 // Asks of every point whether any dump could satisfy it and whether the seed matters.
 void check_points(const std::vector<ParameterColumn>& columns, SweepEntry& entry,
-                  const std::string& pointer, ErrorList& errors) {
+                  ErrorList& errors) {
   for (Index i = 0; i < entry.points(); ++i) {
     const Params params = entry.point(i);
     if (entry.algorithm->randomised(params)) ++entry.seeded_points;
     const auto invalid = entry.algorithm->validate(params);
     if (!invalid) continue;
-    std::string place = child(pointer, invalid->first);
+    std::string place = entry.place_of(invalid->first);
     for (const ParameterColumn& column : columns) {
       if (column.parameter->name != invalid->first) continue;
       const Value* value = params.find(invalid->first);
@@ -130,6 +176,13 @@ Index SweepEntry::points() const { return points_of(axes); }
 
 Params SweepEntry::point(Index i) const { return point_of(axes, algorithm->parameters, i); }
 
+std::string SweepEntry::place_of(const std::string& name) const {
+  const std::string then = child(pointer, "then");
+  if (composition && name == "then") return then;
+  const auto of_reader = composition ? name_in_reader(name) : std::nullopt;
+  return child(child(of_reader ? then : pointer, "params"), of_reader.value_or(name));
+}
+
 bool SweepEntry::names_files() const {
   return std::any_of(axes.begin(), axes.end(), [](const auto& axis) {
     return std::holds_alternative<CacheParameter>(axis.second.front());
@@ -156,7 +209,16 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
   SweepEntry& entry = read.entry;
   entry.pointer = pointer;
   if (!read_object(given, entry_keys(), pointer, errors)) return read;
-  entry.algorithm = read_algorithm(given, algorithms, pointer, errors);
+  entry.algorithm = read_algorithm(given, entry_keys(), algorithms, pointer, errors);
+  const json* then = member(given, "then");
+  const std::string then_place = child(pointer, "then");
+  if (then != nullptr) {
+    const auto* reader = read_reader(*then, algorithms, then_place, errors);
+    if (entry.algorithm != nullptr && reader != nullptr) {
+      entry.composition = composition(*entry.algorithm, *reader);
+    }
+    entry.algorithm = entry.composition.get();
+  }
   if (const json* label = member(given, "label")) {
     entry.label = read_label(*label, child(pointer, "label"), errors).value_or("");
   } else if (entry.algorithm != nullptr) {
@@ -174,23 +236,29 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
     entry.storages = read_storages(*own, child(pointer, "storage"), errors).value_or(storages);
   }
   const std::string place = child(pointer, "params");
-  const json* params = member(given, "params");
-  if (params != nullptr && !params->is_object()) {
-    errors.add(place, "must be an object of parameters, got " + shown(*params));
-    return read;
+  const json* params = read_object_of_params(given, place, errors);
+  if (params == nullptr || entry.algorithm == nullptr) return read;
+  const AlgorithmDescription& method =
+      entry.composition ? *entry.composition->first : *entry.algorithm;
+  auto columns = read_params(*params, method, place, folder, errors);
+  std::optional<std::vector<ParameterColumn>> more;  // columns of `then`
+  if (entry.composition) {
+    const std::string of_then = child(then_place, "params");
+    const json* own = read_object_of_params(*then, of_then, errors);
+    if (own != nullptr) {
+      more = read_params(*own, *entry.composition->reader, of_then, folder, errors);
+    }
   }
-  if (entry.algorithm == nullptr) return read;
-  const json none = json::object();
-  const ParameterOwner owner{entry.algorithm->id, entry.algorithm->parameters,
-                             entry.algorithm->exactly_one_of, entry.algorithm->for_less_memory};
-  const json& given_params = params == nullptr ? none : *params;
-  auto columns =
-      read_columns(given_params, owner,
-                   refused_paging(given_params, *entry.algorithm, place, errors), place, errors);
-  if (!columns) return read;
-  if (folder) {
-    for (ParameterColumn& column : *columns) find_files(column, *folder, errors);
-    if (errors.count() != before) return read;
+  if (!columns || (entry.composition && !more)) return read;
+  read.resolved = {{"algorithm", method.id}, {"params", resolved_columns(*columns)}};
+  if (more) {
+    read.resolved["then"] = {{"algorithm", entry.composition->reader->id},
+                             {"params", resolved_columns(*more)}};
+    for (ParameterColumn& column : *more) {
+      column.parameter = &*std::ranges::find(entry.algorithm->parameters,
+                                             kThen + column.parameter->name, &Parameter::name);
+      columns->push_back(std::move(column));
+    }
   }
 
   double points = static_cast<double>(entry.storages.size());
@@ -204,10 +272,9 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
                                   count_text(points), kMaxCells));
     return read;
   }
-  check_points(*columns, entry, place, errors);
+  check_points(*columns, entry, errors);
   if (errors.count() != before) return read;
   read.good = true;
-  read.resolved = {{"algorithm", entry.algorithm->id}, {"params", resolved_columns(*columns)}};
   // A cache file's method is its cells' label, and it is not known here.
   if (entry.labelled || !entry.names_files()) read.resolved["label"] = entry.label;
   if (member(given, "storage") != nullptr) {

@@ -103,9 +103,18 @@ const SweepKeys& entry_keys() {
       "an entry of algorithms",
       {{"algorithm", "id or alias of an algorithm", "name an algorithm (kvbench list algorithms)"},
        {"params", "its parameters; each a value or an axis of values, and axes cross", ""},
+       {"then", "a reading method that chooses by each query among the tokens that it kept", ""},
        {"label", "its name in tables and figures; default: the algorithm's id", ""},
        {"storage", "as of the file, for this entry alone", ""},
        {"where", "restricts the entry to some sequences, layers or KV heads", ""}}};
+  return keys;
+}
+
+const SweepKeys& then_keys() {
+  static const SweepKeys keys{
+      "then",
+      {{"algorithm", "id or alias of a reading method", "name one, for example quest"},
+       {"params", "its parameters, as those of the entry", ""}}};
   return keys;
 }
 

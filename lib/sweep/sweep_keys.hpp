@@ -34,6 +34,7 @@ const SweepKeys& seeds_keys();
 const SweepKeys& memory_keys();
 const SweepKeys& output_keys();
 const SweepKeys& entry_keys();  // keys of an element of `algorithms`
+const SweepKeys& then_keys();   // keys of its `then`
 const SweepKeys& where_keys();
 const SweepKeys& storage_keys();        // keys of the object form of an element of `storage`
 const SweepKeys& layer_storage_keys();  // keys of an element of its `by_layer`

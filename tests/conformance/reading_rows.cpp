@@ -42,6 +42,20 @@ Conformance sparq_row() {
   return row;
 }
 
+Conformance hsa_row() {
+  const Given few{{"budget", integer(7)}, {"rank", integer(2)}};
+  Given pages = few;
+  pages.emplace_back("page", integer(3));
+  Given keys = few;
+  keys.emplace_back("page", integer(1));
+  Conformance row = reading_row("hsa", {pages, keys});
+  row.general_values = {{"rank", integer(2)}};
+  row.exact_points = [](Index tokens) {
+    return std::vector<Given>{{{"budget", integer(tokens)}, {"rank", integer(1)}}};
+  };
+  return row;
+}
+
 Conformance loki_row() {
   const Given few{{"budget", integer(7)}, {"rank", integer(2)}};
   Given labels = few;
@@ -111,6 +125,7 @@ Conformance blasst_row() {
 std::vector<Conformance> reading_rows() {
   return {quest_row(),
           sparq_row(),
+          hsa_row(),
           loki_row(),
           magicpig_row(),
           vattention_row(),

@@ -143,6 +143,30 @@ class LikeTheProgram(unittest.TestCase):
         with self.assertRaisesRegex(kb.Error, "unknown codec q80; did you mean q8_0"):
             kb.replay(self.layer, "snapkv", **setting, storage="q80")
 
+    def test_a_reading_method_reads_what_another_one_kept(self):
+        setting = {"head": 1, "tokens": 600, "prompt": 500, "budget": 64, "rows": {"every": 3}}
+        alone = kb.replay(self.layer, "snapkv", **setting)
+        quest = {"algorithm": "quest", "params": {"budget": 32, "semantics": "kernel"}}
+        both = kb.replay(self.layer, "snapkv", **setting, then=quest)
+        self.assertEqual(both.record["key"]["algorithm"], "snapkv+quest")
+        self.assertEqual(both.record["key"]["params"]["then.budget"], 32)
+        lookup = both.memory["lookup_bytes"]
+        self.assertGreater(lookup, 0)
+        self.assertEqual(both.memory["bytes"], alone.memory["bytes"] + lookup)
+        self.assertLessEqual(set(both.tokens(599)), set(alone.tokens(599)))
+        self.assertEqual(len(both.tokens(599)), 32)
+        self.assertIn("then={'algorithm': 'quest'", both.record["repro"])
+        every = kb.replay(self.layer, "snapkv", **setting,
+                          then={"algorithm": "oracle_topk", "params": {"budget": 600}})
+        self.assertEqual(every.errors, alone.errors)
+        for then, words in (({"algorithm": "h2o"}, "then/algorithm: must be a method"),
+                            ({**quest, "params": {}}, "then/params/budget: this key is missing"),
+                            ("quest", "then: must be an object")):
+            with self.assertRaisesRegex(kb.Error, words):
+                kb.replay(self.layer, "snapkv", **setting, then=then)
+        with self.assertRaisesRegex(kb.Error, "then: h2o may drop tokens"):
+            kb.replay(self.layer, "h2o", **setting, then=quest)
+
     def test_the_comparison_sees_another_seed_and_another_head(self):
         cell = next(each for each in self.cells if each["key"]["seed"] == 5)
         algorithm, params = self.of(cell)

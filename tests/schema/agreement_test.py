@@ -115,6 +115,16 @@ class Agreement(Folder):
             {**exact, "where": {"sequences": [0]}}, {**exact, "where": {"sequences": []}},
             {**exact, "where": {"kv_heads": [0, 0]}}]), 10)
 
+    def test_a_second_method(self):
+        first = {"algorithm": "snapkv", "params": {"budget": 48}}
+        entries = [{**first, "then": then} for then in (
+            3, "quest", [], {}, {"algorithm": 7}, {"algorithm": "quest"}, {"algorithm": "exact"},
+            {"algorithm": "oracle_topk", "params": {"budget": 4}}, {"algorithm": "h2o", "params": {"budget": 4}},
+            {"algorithm": "quest", "params": {"budget": [4, 8]}}, {"algorithm": "quest", "params": {"budget": 0}},
+            {"algorithm": "quest", "params": {"budget": 4, "pge": 1}}, {"algorithm": "quest", "params": []},
+            {"algorithm": "quest", "params": {"budget": 4}, "label": "x"}, {"algorithm": "magicpig"})]
+        self.assertGreater(self.hold_entries(entries), 8)
+
     def test_everything_but_the_entries(self):
         schema = validator("sweep")
         base = json.loads(self.sweep([{"algorithm": "exact"}]).read_text())

@@ -69,6 +69,24 @@ class Schemas(Folder):
                     if cell["status"] == "ok"}
         self.assertEqual(computed, {algorithm["id"] for algorithm in algorithms()})
 
+    def test_results_of_pairs_are_valid_and_other_parameters_are_not(self):
+        readers = [algorithm for algorithm in algorithms() if algorithm["reads"]]
+        self.assertGreater(len(readers), 8)
+        entries = [{"algorithm": "snapkv", "params": {"budget": 24, "window": 8},
+                    "then": {"algorithm": reader["id"], "params": choices(reader)[0]}} for reader in readers]
+        results = self.run_sweep(algorithms=entries, evaluate={"rows": {"every": 7}})
+        self.assert_valid("results", results)
+        self.assert_valid("sweep", results["config"])
+        self.assertEqual({cell["key"]["algorithm"] for cell in results["cells"]},
+                         {f"snapkv+{reader['id']}" for reader in readers})
+        for change in ({"algorithm": "quest+snapkv"}, {"algorithm": "snapkv+h2o"}, {"params": {"budget": 24}},
+                       {"params": {**results["cells"][0]["key"]["params"], "then.budget": "x"}},
+                       {"params": {**results["cells"][0]["key"]["params"], "kernel": "x"}}):
+            other = copy.deepcopy(results)
+            other["cells"][0]["key"].update(change)
+            with self.assertRaises(AssertionError):
+                self.assert_valid("results", other)
+
     def test_results_with_skipped_and_failed_cells_are_valid(self):
         self.synth("huge.h5", "--tokens", 64, "--d", 8, kind="adversarial")
         results = self.run_sweep(

@@ -108,6 +108,59 @@ Answers naive_quest(const Stream& stream, Index prompt, const NaiveQuest& p) {
   return out;
 }
 
+// Tokens one by one, each with the largest of its page's keys times the sign of the queries' sum.
+Answers naive_hsa(const Stream& stream, Index prompt, const NaiveHsa& p) {
+  const StreamShape& shape = stream.shape;
+  const int heads = shape.heads_per_kv;
+  Answers out;
+  for (Index row = prompt; row < shape.tokens; ++row) {
+    const Index n = row + 1;
+    std::vector<double> size(shape.d, 0.0);
+    std::vector<double> sign(shape.d, 0.0);
+    for (Index c = 0; c < shape.d; ++c) {
+      double sum = 0.0;
+      for (int g = 0; g < heads; ++g) {
+        size[c] += std::fabs(stream.query(g, row)[c]);
+        sum += stream.query(g, row)[c];
+      }
+      sign[c] = sum > 0.0 ? 1.0 : -1.0;
+    }
+    const std::vector<Index> channels = largest(size, p.rank);
+    std::vector<double> mean(n, 0.0);
+    for (int g = 0; g < heads; ++g) {
+      const double* q = stream.query(g, row);
+      double chosen = 0.0;
+      double all = 0.0;
+      for (const Index c : channels) chosen += std::fabs(q[c]);
+      for (Index c = 0; c < shape.d; ++c) all += std::fabs(q[c]);
+      const double divisor = chosen > 0.0 ? std::sqrt(chosen / all) : 1.0;
+      std::vector<double> x(n, 0.0);
+      for (Index j = 0; j < n; ++j) {
+        const Index first = j / p.page * p.page;
+        for (const Index c : channels) {
+          double most = -std::numeric_limits<double>::infinity();
+          for (Index t = first; t < std::min(first + p.page, n); ++t) {
+            most = std::max(most, stream.keys(t, c) * sign[c]);
+          }
+          x[j] += q[c] * sign[c] * most;
+        }
+        x[j] = capped(shape, shape.scale * x[j] / divisor);
+      }
+      const double top = *std::max_element(x.begin(), x.end());
+      double sum = 0.0;
+      for (const double each : x) sum += std::exp(each - top);
+      for (Index j = 0; j < n; ++j) mean[j] += std::exp(x[j] - top) / sum / heads;
+    }
+    const std::vector<Index> tokens = largest(mean, p.budget);
+    out.emplace_back();
+    for (int g = 0; g < heads; ++g) {
+      out.back().push_back(
+          weighted_answer(stream, g, row, tokens, std::vector<double>(tokens.size(), 1.0)));
+    }
+  }
+  return out;
+}
+
 Answers naive_sparq(const Stream& stream, Index prompt, const NaiveSparq& p) {
   const StreamShape& shape = stream.shape;
   const int heads = shape.heads_per_kv;

@@ -32,6 +32,13 @@ struct NaiveSparq {
 };
 Answers naive_sparq(const Stream& stream, Index prompt, const NaiveSparq& p);
 
+struct NaiveHsa {
+  Index budget = 0;
+  Index page = 1;
+  Index rank = 0;
+};
+Answers naive_hsa(const Stream& stream, Index prompt, const NaiveHsa& p);
+
 struct NaiveLoki {
   Index budget = 0;
   Index rank = 0;

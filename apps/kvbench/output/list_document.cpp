@@ -114,7 +114,8 @@ Json algorithms_document(const std::vector<std::string>& names) {
                   {"title", algorithm.title},
                   {"source", algorithm.source},
                   {"memory", counted_memory(algorithm)},
-                  {"answers_prompt_rows", algorithm.answers_prompt_rows}};
+                  {"answers_prompt_rows", algorithm.answers_prompt_rows},
+                  {"reads", algorithm.reads}};
     entry["parameters"] = Json::array();
     for (const Parameter& parameter : algorithm.parameters) {
       entry["parameters"].push_back(parameter_json(parameter));

@@ -122,6 +122,7 @@ void print_algorithms(const std::vector<std::string>& names) {
       fmt::print("  exactly one of: {}\n", alternatives_text(exclusive, "", "; or "));
     }
     if (algorithm.answers_prompt_rows) fmt::print("  rows of the prompt can be scored\n");
+    if (algorithm.reads) fmt::print("  may read what another method kept (\"then\")\n");
     fmt::print("\n");
   }
 }

@@ -26,7 +26,7 @@ from kvbench._dumps import Layer
 from kvbench._listing import algorithms
 from kvbench._method_calls import MethodTable, method_table, prompt_of
 from kvbench._methods import Prompt, decides_for_layer, is_method, parameters
-from kvbench._run import with_absolute_paths
+from kvbench._run import entry_with_absolute_paths, with_absolute_paths
 
 _PLACE = "kvbench.replay"
 
@@ -271,6 +271,7 @@ def replay(
     seed: int = 0,
     element_bytes: int = 2,
     storage: Any = "float",
+    then: Any = None,
     threads: int | None = None,
     **params: Any,
 ) -> Replay: ...
@@ -303,6 +304,7 @@ def replay(
     seed: int = 0,
     element_bytes: int = 2,
     storage: Any = "float",
+    then: Any = None,
     threads: int | None = None,
     **params: Any,
 ) -> Replay: ...
@@ -330,6 +332,7 @@ def replay(
     seed: int = 0,
     element_bytes: int = 2,
     storage: Any = "float",
+    then: Any = None,
     threads: int | None = None,
     **params: Any,
 ) -> Replay:
@@ -374,6 +377,8 @@ def replay(
     element_bytes: bytes per number of a key or value in `memory`.
     storage: codecs that what is kept is written by (kvbench.storage()), as a sweep has them:
         "q8_0", or {"keys": {"codec": "kivi", "bits": 4}, "values": "q4_0"}.
+    then: a method that reads, for each row, some of what the algorithm kept, as a sweep has it:
+        {"algorithm": "quest", "params": {"budget": 64}}.
     threads: default: all that the process may use. Values do not depend on it.
 
     Raises kvbench.Error (a ValueError) for wrong arrays, parameters or settings, an algorithm that
@@ -485,8 +490,12 @@ def replay(
         if len(data) == 4 and n_layers is None:
             _warn_of_layers(algorithm, params, stream["n_layers"])
         params = with_absolute_paths(algorithm, params)
+    entry: dict[str, Any] = {"algorithm": algorithm, "params": params}
+    if then is not None:
+        words.append(_keyword_text("then", then))
+        entry["then"] = entry_with_absolute_paths(then)
     sweep: dict[str, Any] = {
-        "algorithms": [{"algorithm": algorithm, "params": params}],
+        "algorithms": [entry],
         "evaluate": {"rows": rows},
         "seeds": [seed],
         "memory": {"element_bytes": element_bytes},
@@ -513,6 +522,7 @@ def replay(
 # Where a sweep says what a keyword does.
 _KEYWORDS = {
     r"/algorithms/0/params/(\w+)": r"\1",
+    r"/algorithms/0/(then[\w/]*)": r"\1",
     r"/algorithms/0/algorithm|/algorithms/0": "algorithm",
     r"/replay/prompt_tokens": "prompt",
     r"/evaluate/rows": "rows",

@@ -154,19 +154,26 @@ def with_absolute_paths(
     return params
 
 
+def entry_with_absolute_paths(entry: Any, folder: Folder = "") -> Any:
+    """An entry of a sweep's algorithms, or its `then`; files that it names, starting at a folder,
+    have absolute paths."""
+    if not isinstance(entry, dict):
+        return entry
+    params = entry.get("params")
+    if isinstance(params, dict):
+        params = with_absolute_paths(entry.get("algorithm"), params, folder)
+        entry = {**entry, "params": params}
+    if "then" in entry:
+        entry = {**entry, "then": entry_with_absolute_paths(entry["then"], folder)}
+    return entry
+
+
 def algorithms_with_absolute_paths(entries: Any, folder: Folder = "") -> Any:
     """The algorithms of a sweep; files that they name, starting at a folder, have absolute
     paths."""
     if not isinstance(entries, (list, tuple)):
         return entries
-    found = []
-    for entry in entries:
-        params = entry.get("params") if isinstance(entry, dict) else None
-        if isinstance(params, dict):
-            params = with_absolute_paths(entry.get("algorithm"), params, folder)
-            entry = {**entry, "params": params}
-        found.append(entry)
-    return found
+    return [entry_with_absolute_paths(entry, folder) for entry in entries]
 
 
 def results_folder(of: str, out: Folder) -> Path:

@@ -309,6 +309,7 @@ AlgorithmDescription describe() {
     return most_kept_once(budget, p.bias == Bias::kFitted ? budget - exact : 0, shape, prompt);
   };
   d.only_appends = [](const Parameters&) { return true; };
+  d.weighs = [](const Parameters& p) { return p.bias == Bias::kFitted; };
   d.makes_values = [](const Parameters& p) { return p.values == Values::kFitted; };
   d.memory = memory_of;
   d.create = [](const Parameters& p, const CellContext& context) {

@@ -284,6 +284,7 @@ AlgorithmDescription describe() {
                         (p.weights == Weights::kMatched ? 1 : 2) * kept);
   };
   d.only_appends = [](const Parameters&) { return true; };
+  d.weighs = [](const Parameters&) { return true; };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<BalanceKvPrefill>(p, context);
   };

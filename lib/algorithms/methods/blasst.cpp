@@ -98,6 +98,7 @@ AlgorithmDescription describe() {
   d.source = "BLASST (Yuan et al. 2025)";
   d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
+  d.reads = true;
   d.parameters = {
       field("threshold", &Parameters::threshold,
             "a block is skipped if exp(its largest logit - the largest so far) is below this")

@@ -93,6 +93,7 @@ AlgorithmDescription describe() {
   d.source = "HyperAttention (2310.05869), adapted to decoding";
   d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
+  d.reads = true;
   using P = Parameters;
   d.limits.alibi = "hyperattention finds tokens by hashes of their keys alone";
   d.limits.all_tokens = "hyperattention reads tokens up to the row's own";

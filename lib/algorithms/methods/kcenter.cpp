@@ -185,6 +185,7 @@ AlgorithmDescription describe() {
     return most_kept_once(budget, stores ? budget - exact : 0, shape, prompt);
   };
   d.only_appends = [](const Parameters&) { return true; };
+  d.weighs = [](const Parameters& p) { return p.weights == Weights::kSize; };
   d.makes_values = [](const Parameters& p) { return p.value == CenterValue::kMean; };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<KCenter>(p, context);

@@ -139,6 +139,7 @@ AlgorithmDescription describe() {
   d.source = "KDEformer (2302.02451), adapted to decoding";
   d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
+  d.reads = true;
   using P = Parameters;
   d.limits.alibi = "kdeformer finds tokens by hashes of their keys alone";
   d.limits.all_tokens = "kdeformer reads tokens up to the row's own";

@@ -285,6 +285,7 @@ AlgorithmDescription describe() {
   d.title = "reads the best tokens by principal components, or by some channels, of the keys";
   d.source = "Loki (Singhania et al. 2024); Double Sparsity (Yang et al. 2024)";
   d.for_less_memory = kKeepsEveryToken;
+  d.reads = true;
   d.derived = {{"gap",
                 "gap of the principal components: the last eigenvalue used less the next one, over "
                 "the largest; 1 if all are used. Near 0 the components are arbitrary"}};
@@ -312,7 +313,8 @@ AlgorithmDescription describe() {
   d.never_evicts = [](const Parameters&) { return true; };
   d.needs = [](const Parameters& p) {
     return Needs{.row_logits = true,
-                 .prompt_queries = p.basis == Basis::kChannels && !p.calibration};
+                 .prompt_queries = p.basis == Basis::kChannels && !p.calibration,
+                 .positions = p.basis == Basis::kUnrotatedKeys && !p.calibration};
   };
   d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
     if (p.label_bits == kFullBits) return std::nullopt;

@@ -275,6 +275,7 @@ AlgorithmDescription describe() {
       "reads tokens whose hashes collide with the query's, weighted by the inverse probability";
   d.source = "MagicPIG (Chen et al. 2024)";
   d.for_less_memory = kKeepsEveryToken;
+  d.reads = true;
   d.derived = {{"sampled", "tokens of the middle that an answer reads, mean over rows and heads"},
                middle_key()};
   d.limits.alibi = "magicpig finds tokens by hashes of their keys alone";

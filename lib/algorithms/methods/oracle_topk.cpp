@@ -82,6 +82,7 @@ AlgorithmDescription describe() {
   d.source = "reference floor";
   d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
+  d.reads = true;
   d.parameters = {budget_field(&Parameters::budget).required(),
                   field("group", &Parameters::group,
                         {{"mean", Choice::kMean},

@@ -134,6 +134,7 @@ AlgorithmDescription describe() {
   d.source = "Quest (Tang et al. 2024)";
   d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
+  d.reads = true;
   d.limits.alibi = "quest bounds inner products alone";
   d.limits.all_tokens = "quest reads tokens up to the row's own";
   d.parameters = {

@@ -152,6 +152,7 @@ AlgorithmDescription describe() {
     return work;
   };
   d.only_appends = [](const Parameters&) { return true; };
+  d.weighs = [](const Parameters&) { return true; };
   d.memory = [](const Parameters&, const StreamShape& shape, Index prompt) {
     return CellMemory{.working = walk_bytes(prompt, shape.d, shape.dv)};
   };

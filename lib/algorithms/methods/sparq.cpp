@@ -189,6 +189,7 @@ AlgorithmDescription describe() {
   d.source = "SparQ Attention (Ribar et al. 2023)";
   d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
+  d.reads = true;
   d.limits.alibi = "sparq ranks tokens by inner products alone";
   d.limits.all_tokens = "sparq reads tokens up to the row's own";
   d.parameters = {

@@ -279,6 +279,7 @@ AlgorithmDescription describe() {
             "a fair coin per round replaces what is kept by the other half")};
   d.randomised = [](const Parameters&) { return true; };
   d.only_appends = [](const Parameters&) { return true; };
+  d.weighs = [](const Parameters& p) { return p.weights == Weights::kMiddle; };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Thinformer>(p, context);
   };

@@ -237,6 +237,7 @@ AlgorithmDescription describe() {
     return "form recursive_signs and replacement draw tokens one by one; leave them out";
   };
   d.only_appends = [](const Parameters&) { return true; };
+  d.weighs = [](const Parameters& p) { return p.weights == Weights::kInverse || p.replacement; };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Uniform>(p, context);
   };

@@ -165,6 +165,7 @@ AlgorithmDescription describe() {
   d.source = "vAttention (2510.05688)";
   d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
+  d.reads = true;
   d.derived = {{"draws", "draws that an answer's sample has, mean over rows and heads"},
                {"read_whole",
                 "fraction of the answers that read all tokens, because their sample would have as "
