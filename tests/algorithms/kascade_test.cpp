@@ -21,7 +21,7 @@ struct Rule {
   Index budget = 6;
   Index every = 2;
   Index first = 1;
-  std::string heads = "closest";
+  std::string match = "closest";
   Index window = 8;
 };
 
@@ -29,7 +29,7 @@ Given given(const Rule& rule) {
   return {{"budget", count_of(rule.budget)},
           {"every", count_of(rule.every)},
           {"first", count_of(rule.first)},
-          {"heads", word_of(rule.heads)},
+          {"match", word_of(rule.match)},
           {"window", count_of(rule.window)}};
 }
 
@@ -74,7 +74,7 @@ struct Model : LayerOfStreams {
 
   // The anchor's head that a head follows.
   std::size_t followed(Index layer, Index anchor, std::size_t head, const Rule& rule) const {
-    if (rule.heads != "closest" || layer == anchor) return head;
+    if (rule.match != "closest" || layer == anchor) return head;
     std::vector<Real> likeness(kHeads, 0);
     for (Index row = kPrompt - rule.window; row < kPrompt; ++row) {
       const Shares own = shares_of({at(layer, head)}, row);
@@ -96,7 +96,7 @@ struct Model : LayerOfStreams {
         const Index anchor = l < rule.first ? 0 : before;
         const std::size_t source = reads_all ? head : followed(l, anchor, head, rule);
         for (Index row = kPrompt; row < kTokens; ++row) {
-          const Shares shares = rule.heads == "pooled" ? shares_of(layer(anchor), row)
+          const Shares shares = rule.match == "pooled" ? shares_of(layer(anchor), row)
                                                        : shares_of({at(anchor, source)}, row);
           sets.push_back(best_of(shares, reads_all ? row + 1 : rule.budget));
         }
@@ -125,13 +125,13 @@ TEST_CASE("kascade, worked: a layer reads what the layer before it attends to") 
 
 TEST_CASE("kascade reads what its definition reads, for every choice of heads and anchors") {
   const Model model(6);
-  for (const char* heads : {"closest", "same", "pooled"}) {
+  for (const char* match : {"closest", "same", "pooled"}) {
     for (const auto& [every, first] : {std::pair<Index, Index>{2, 1}, {3, 0}, {4, 2}, {1, 0}}) {
       for (const Index budget : {1, 6, 36}) {
-        CAPTURE(std::string(heads));
+        CAPTURE(std::string(match));
         CAPTURE(every);
         CAPTURE(budget);
-        const Rule rule{.budget = budget, .every = every, .first = first, .heads = heads};
+        const Rule rule{.budget = budget, .every = every, .first = first, .match = match};
         CHECK(kept_in_scope("kascade", model.streams, kPrompt, given(rule)) ==
               model.expected(6, rule));
       }
@@ -159,7 +159,7 @@ TEST_CASE("kascade matches heads that are not of one number") {
 
 TEST_CASE("the overlap is the fraction of a head's own best tokens that it reads") {
   const Model model(3);
-  const Rule rule{.heads = "same"};
+  const Rule rule{.match = "same"};
   const AlgorithmDescription& algorithm = algorithm_named("kascade");
   Stepper stepper(*model.at(2, 1), kPrompt, algorithm, params_for(algorithm, given(rule)), 0, 0,
                   model.streams);
@@ -178,7 +178,7 @@ TEST_CASE("the overlap is the fraction of a head's own best tokens that it reads
 
 TEST_CASE("an anchor that is not there fails the cell, and says which") {
   const Model model(3);
-  const Given setting = given({.every = 4, .first = 0, .heads = "same"});
+  const Given setting = given({.every = 4, .first = 0, .match = "same"});
   CHECK(model.failure("kascade", kPrompt, setting).empty());
   for (const auto& owned : model.owned) owned->stream.id.layer += 5;  // 5, 6, 7
   const std::string why = model.failure("kascade", kPrompt, setting);
@@ -192,7 +192,7 @@ TEST_CASE("kascade is skipped on sliding layers, and without the rows that match
   shape.first_query = 25;
   CHECK(!skip_of("kascade", shape, kPrompt, given({})).empty());
   CHECK(skip_of("kascade", shape, kPrompt, given({.window = 5})).empty());
-  CHECK(skip_of("kascade", shape, kPrompt, given({.heads = "pooled"})).empty());
+  CHECK(skip_of("kascade", shape, kPrompt, given({.match = "pooled"})).empty());
   shape.window = 10;
   CHECK(skip_of("kascade", shape, kPrompt, given({.window = 5})).find("sliding") !=
         std::string::npos);

@@ -3,10 +3,9 @@
 //
 // Source: Kascade (Deshmukh et al. 2025, 2512.16391); code microsoft/kascade 76aea84
 // (src/strategies/KascadeStrategy.py, PooledKascadeStrategy.py, NoRemapKascadeStrategy.py).
-//   k -> budget; recompute_layers -> 0, first, first + every, ..; tile_size 1, as its decode steps
-//   are an anchor ranks by the softmax summed over the query heads of a KV head; `heads` pooled: of
-//   the layer
-//   head mapping -> heads closest: of the anchor's KV heads, the one whose best tokens catch most
+//   k -> budget; recompute_layers -> 0, first, first + every, ..; tile_size: 1, as in its decoding
+//   attn_weights_per_khead: softmax summed over a KV head's query heads; pooled: over the layer's
+//   head mapping -> match closest: of the anchor's KV heads, the one whose best tokens catch most
 //   of this head's attention, over what its own best catch, averaged over rows
 // Departures: the paper chooses anchors by dynamic programming and maps heads by a development set,
 // by the least similarity over a text's rows; here anchors lie at equal distances, and heads are
@@ -35,7 +34,7 @@ struct Parameters {
   TokenCount budget;
   Index every = 4;
   Index first = 0;
-  Heads heads = Heads::kClosest;
+  Heads match = Heads::kClosest;
   Index window = 64;
 
   auto operator<=>(const Parameters&) const = default;
@@ -101,7 +100,7 @@ struct AnchorReads {
       if (is_anchor(layer)) {
         sums.layer = layer;
         rank(context, stream, sums, out.anchors[layer]);
-      } else if (p.heads == Heads::kClosest && anchor_of(p, layer) != kNone) {
+      } else if (p.match == Heads::kClosest && anchor_of(p, layer) != kNone) {
         const auto anchor = out.anchors.find(anchor_of(p, layer));
         if (anchor == out.anchors.end()) return;  // the cell says so
         out.followed[{layer, stream.id.kv_head}] = closest(context, stream, anchor->second.window);
@@ -118,7 +117,7 @@ struct AnchorReads {
     const double sets = 4.0 * static_cast<double>(size.streams * rows) *
                         static_cast<double>(std::min(p.budget.of(size.prompt), size.tokens));
     const double pooled =
-        p.heads == Heads::kPooled ? 8.0 * static_cast<double>(decode * size.tokens) : 0.0;
+        p.match == Heads::kPooled ? 8.0 * static_cast<double>(decode * size.tokens) : 0.0;
     return sets + pooled + 16.0 * static_cast<double>(numbers) +
            8.0 * static_cast<double>(size.tokens * (size.d + 4));
   }
@@ -148,12 +147,12 @@ struct AnchorReads {
   void rank(const ModelContext& context, const Stream& stream, Sums& sums, Layer& layer) const {
     const Index budget = p.budget.of(context.prompt);
     const Index window = std::min(p.window, context.prompt);
-    if (p.heads == Heads::kClosest) {
+    if (p.match == Heads::kClosest) {
       std::vector<Tokens>& tokens = layer.window[stream.id.kv_head];
       for_each_share(context, stream, context.prompt - window, context.prompt,
                      [&](const auto& shares) { tokens.push_back(best_of(shares, budget)); });
     }
-    if (p.heads == Heads::kPooled) {
+    if (p.match == Heads::kPooled) {
       sums.by_row.resize(static_cast<std::size_t>(context.tokens - context.prompt));
       std::size_t r = 0;
       for_each_share(context, stream, context.prompt, context.tokens, [&](const auto& shares) {
@@ -209,7 +208,7 @@ class Kascade final : public Algorithm {
                       std::to_string(anchor_) + ", which is not part of the scope");
     }
     const auto followed = reads.followed.find({stream_.id.layer, stream_.id.kv_head});
-    head_ = p.heads == Heads::kPooled          ? 0
+    head_ = p.match == Heads::kPooled          ? 0
             : followed != reads.followed.end() ? followed->second
                                                : stream_.id.kv_head;
     const auto rows = anchor->second.decode.find(head_);
@@ -218,7 +217,7 @@ class Kascade final : public Algorithm {
                       std::to_string(head_));
     }
     rows_ = &rows->second;
-    pooled_ = p.heads == Heads::kPooled;
+    pooled_ = p.match == Heads::kPooled;
   }
 
   void extend(Index, Index) override {}
@@ -270,7 +269,7 @@ std::optional<std::string> reason_to_skip(const Parameters& p, const StreamShape
   if (shape.slides()) {
     return "kascade reads what another layer's rows attend to, and this one has a sliding window";
   }
-  if (p.heads != Heads::kClosest) return std::nullopt;
+  if (p.match != Heads::kClosest) return std::nullopt;
   if (prompt == 0) return "kascade matches KV heads in rows of the prompt, and there is none";
   return lacks_prompt_queries(std::max<Index>(0, prompt - p.window), shape, prompt);
 }
@@ -297,7 +296,7 @@ AlgorithmDescription describe() {
       field("first", &P::first, "the first anchor after layer 0, which is one")
           .at_least(0)
           .at_most(1e6),
-      field("heads", &P::heads,
+      field("match", &P::match,
             {{"closest", Heads::kClosest}, {"same", Heads::kSame}, {"pooled", Heads::kPooled}},
             "the anchor's KV head that a KV head follows: the most alike in the prompt's last "
             "rows, the one of its number, or all of the layer together"),
