@@ -23,14 +23,13 @@ struct Rule {
   Index first = 1;
   std::string match = "closest";
   Index window = 8;
+  bool whole = true;
 };
 
 Given given(const Rule& rule) {
-  return {{"budget", count_of(rule.budget)},
-          {"every", count_of(rule.every)},
-          {"first", count_of(rule.first)},
-          {"match", word_of(rule.match)},
-          {"window", count_of(rule.window)}};
+  return {{"budget", count_of(rule.budget)}, {"every", count_of(rule.every)},
+          {"first", count_of(rule.first)},   {"match", word_of(rule.match)},
+          {"window", count_of(rule.window)}, {"whole", Value{rule.whole}}};
 }
 
 using Shares = std::vector<Real>;
@@ -91,9 +90,9 @@ struct Model : LayerOfStreams {
     for (Index l = 0; l < layers; ++l) {
       for (std::size_t head = 0; head < kHeads; ++head) {
         KeptSets& sets = out.emplace_back();
-        const bool reads_all = l == 0;
+        const bool reads_all = l == 0 && rule.whole;
         const Index before = rule.first + (l - rule.first) / rule.every * rule.every;
-        const Index anchor = l < rule.first ? 0 : before;
+        const Index anchor = l < std::max<Index>(rule.first, 1) ? 0 : before;
         const std::size_t source = reads_all ? head : followed(l, anchor, head, rule);
         for (Index row = kPrompt; row < kTokens; ++row) {
           const Shares shares = rule.match == "pooled" ? shares_of(layer(anchor), row)
@@ -131,9 +130,12 @@ TEST_CASE("kascade reads what its definition reads, for every choice of heads an
         CAPTURE(std::string(match));
         CAPTURE(every);
         CAPTURE(budget);
-        const Rule rule{.budget = budget, .every = every, .first = first, .match = match};
-        CHECK(kept_in_scope("kascade", model.streams, kPrompt, given(rule)) ==
-              model.expected(6, rule));
+        Rule rule{.budget = budget, .every = every, .first = first, .match = match};
+        for (const bool whole : {true, false}) {
+          rule.whole = whole;
+          CHECK(kept_in_scope("kascade", model.streams, kPrompt, given(rule)) ==
+                model.expected(6, rule));
+        }
       }
     }
   }

@@ -1,5 +1,5 @@
 // kascade: holds every token; each row reads the tokens that the same row attends to most in an
-// anchor layer, the last one up to its own. Layer 0 is an anchor that reads all.
+// anchor layer, the last one up to its own. Layer 0 is an anchor, and may read all.
 //
 // Source: Kascade (Deshmukh et al. 2025, 2512.16391); code microsoft/kascade 76aea84
 // (src/strategies/KascadeStrategy.py, PooledKascadeStrategy.py, NoRemapKascadeStrategy.py).
@@ -36,6 +36,7 @@ struct Parameters {
   Index first = 0;
   Heads match = Heads::kClosest;
   Index window = 64;
+  bool whole = true;
 
   auto operator<=>(const Parameters&) const = default;
 };
@@ -44,8 +45,8 @@ constexpr int kNone = -1;
 
 // The layer whose tokens a layer reads, maybe itself; kNone: it reads all.
 int anchor_of(const Parameters& p, int layer) {
-  if (layer == 0) return kNone;
-  if (layer < p.first) return 0;
+  if (layer == 0 && p.whole) return kNone;
+  if (layer < std::max<Index>(p.first, 1)) return 0;
   return static_cast<int>(layer - (layer - p.first) % p.every);
 }
 
@@ -232,7 +233,6 @@ class Kascade final : public Algorithm {
     read_exactly({tokens.begin(), tokens.end()}, kEveryHead, sketch_);
     if (anchor_ == stream_.id.layer) {  // all keys were read for the ranking
       sketch_.lookup.read_numbers = (row.row + 1 - std::ssize(tokens)) * stream_.shape.d;
-      return;
     }
     const std::vector<double> shares =
         group_shares(stream_, row.row, [&](int g) { return row.exps(g); }, row.max);
@@ -302,7 +302,8 @@ AlgorithmDescription describe() {
             "rows, the one of its number, or all of the layer together"),
       field("window", &P::window, "last prompt rows by which heads are matched")
           .at_least(1)
-          .at_most(1e9)};
+          .at_most(1e9),
+      field("whole", &P::whole, "whether layer 0 reads every token")};
   d.never_evicts = [](const P&) { return true; };
   d.needs = [](const P&) { return Needs{.row_logits = true}; };
   d.skip_reason = reason_to_skip;
