@@ -52,6 +52,7 @@ namespace kvbench {
   ALGORITHM(quest)                    \
   ALGORITHM(sparq)                    \
   ALGORITHM(hsa)                      \
+  ALGORITHM(kascade)                  \
   ALGORITHM(loki)                     \
   ALGORITHM(magicpig)                 \
   ALGORITHM(vattention)               \
