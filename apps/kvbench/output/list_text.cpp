@@ -183,6 +183,9 @@ Json parameters_json() {
 }
 
 void print_parameters_by_name() {
+  fmt::print(
+      "n: tokens; P: those of the prompt; middle: the prompt's, without sinks and recent tokens; "
+      "row: a query position\n\n");
   Table table({{"option", Align::kLeft, 16}, {"meaning and algorithms", Align::kLeft}}, " ");
   for (const auto& [name, owners] : parameters_by_name()) {
     std::map<std::string, std::vector<std::string>> by_meaning;

@@ -144,7 +144,10 @@ std::vector<Field<BalancerParameters>> balancer_fields() {
           field("fail_prob", &P::fail_prob, "failure probability of a walk (the papers' delta)")
               .above(0)
               .at_most(1),
-          field("c", &P::c, "width of the walk; theory: 30 ln(n / fail_prob)")
+          field("c", &P::c,
+                "constant of the walk: a sign is + with probability 1/2 - y / (2 c), y the "
+                "kernel summed over earlier tokens with their signs; theory: "
+                "30 ln(n / fail_prob)")
               .above(0)
               .or_word("theory"),
           field("side", &P::side,

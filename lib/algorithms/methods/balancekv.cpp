@@ -413,10 +413,12 @@ AlgorithmDescription describe() {
        field("epsilon", &P::epsilon, "accuracy that the erase rule is made for").above(0)});
   d.parameters.add(balancer_fields());
   d.parameters.add(
-      {field("buckets", &P::buckets, "one instance per power of two of the value norm"),
+      {field("buckets", &P::buckets,
+             "true: one instance for the values with norms in [2^(i-1), 2^i), for each i"),
        field("erase", &P::erase,
              {{"paper", Erase::kPaper}, {"strict", Erase::kStrict}, {"off", Erase::kOff}},
-             "when buckets of small values are dropped"),
+             "when buckets of small values are dropped: by the paper's rule as printed, by the "
+             "stricter one of its proof, or never"),
        sinks_field(&P::sinks), recent_field(&P::recent)});
   d.randomised = [](const Parameters&) { return true; };
   d.skip_reason = [](const Parameters&, const StreamShape& shape, Index) {

@@ -258,9 +258,12 @@ AlgorithmDescription describe() {
           .halvings_or_memory()
           .required(),
       field("block", &P::block, "tokens that are balanced together").at_least(1).at_most(1e6),
-      field("gamma", &P::gamma, "strength of the walk"),
-      field("temperature", &P::temperature, "multiplies the logits of the kernel"),
-      field("value_offset", &P::value_offset, "added to the inner product of two values")
+      field("gamma", &P::gamma,
+            "strength of the walk: a sign is + with probability 1/2 - gamma y, y the kernel summed "
+            "over earlier tokens with their signs"),
+      field("temperature", &P::temperature, "factor of the logits in the walk's kernel"),
+      field("value_offset", &P::value_offset,
+            "added to the inner product of two values in the walk's kernel")
           .at_least(-1e15),
       field("center", &P::center, "subtract each block's mean key"),
       field("weights", &P::weights,

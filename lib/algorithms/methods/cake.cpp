@@ -277,8 +277,8 @@ AlgorithmDescription describe() {
       field("kernel", &P::kernel, "width of the pooling along tokens, odd")
           .at_least(1)
           .at_most(1e6),
-      field("tau1", &P::tau1, "temperature of the entropy").above(0),
-      field("tau2", &P::tau2, "temperature of the variance").above(0),
+      field("tau1", &P::tau1, "a layer's preference has the entropy's power 1 / tau1").above(0),
+      field("tau2", &P::tau2, "a layer's preference has the variance's power 1 / tau2").above(0),
       field("allocate", &P::allocate, "false: the same budget in every layer")};
   d.validate = [](const P& p) { return even_kernel(p.kernel); };
   d.skip_reason = reason_to_skip_cake;

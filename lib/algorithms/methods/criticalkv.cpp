@@ -151,9 +151,11 @@ AlgorithmDescription describe() {
   d.parameters.add(scored_fields());
   d.parameters.add(
       {group_field(&Parameters::group),
-       field("share", &Parameters::share, "fraction of the budget that only scores decide")
+       field(
+           "share", &Parameters::share,
+           "fraction of the budget that scores alone decide; the rest goes by (score + epsilon) nu")
            .at_most(1),
-       field("epsilon", &Parameters::epsilon, "added to the scores of the second stage"),
+       field("epsilon", &Parameters::epsilon, "added to a score before it is multiplied by nu"),
        field("norm", &Parameters::norm,
              {{"wo_l1", Norm::kWoL1}, {"value_l1", Norm::kValueL1}, {"value_l2", Norm::kValueL2}},
              "nu, the size of a token: 1-norm of what the output projection makes of its value, "

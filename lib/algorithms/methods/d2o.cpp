@@ -246,7 +246,8 @@ AlgorithmDescription describe() {
   d.parameters = {
       budget_field(&P::budget).required(), sinks_field(&P::sinks),
       recent_fraction_field(&P::recent_fraction),
-      field("smoothing", &P::smoothing, "weight of the newest cosines in the threshold of merging")
+      field("smoothing", &P::smoothing,
+            "weight of the newest cosines in their moving mean, above which tokens are merged")
           .at_most(1),
       group_field(&P::group)};
   d.needs = [](const Parameters&) {

@@ -10,7 +10,7 @@
 //   scale: sqrt(d sum |q of the chosen channels| / sum |q|); s_hat: softmax over the tokens, each
 //   with its page's score, averaged over the query heads; the `budget` best of it are read by all
 // With page 1 the keys themselves are ranked, as SparQ does.
-// Run beside rocket.py in double precision, its topk made stable, over what snapkv (window 32,
+// Run next to rocket.py in double precision, its topk made stable, over what snapkv (window 32,
 // kernel 63) kept of 1792 tokens of the shipped dump: in 5 settings of 9 heads the same tokens of
 // the prompt are kept, and the same tokens are read at each of 256 rows.
 // Departures: the logits' scale stands for the release's 1 / sqrt(d); logits that the model

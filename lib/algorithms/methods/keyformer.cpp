@@ -172,13 +172,14 @@ ParameterTable<Parameters> parameter_table() {
              {"gaussian", Noise::kGaussian},
              {"constant", Noise::kConstant},
              {"none", Noise::kNone}},
-            "added to the logits"),
+            "noise that is added to the logits"),
       field("draw", &P::draw, {{"token", Draw::kToken}, {"row", Draw::kRow}},
             "noise once per token, or afresh for every row"),
-      field("damping", &P::damping, "alpha"),
-      field("damping_form", &P::damping_form,
-            {{"new", DampingForm::kNew}, {"old", DampingForm::kOld}},
-            "new: f += alpha s; old: f = alpha f + s"),
+      field("damping", &P::damping, "alpha of damping_form; 1: no damping"),
+      field(
+          "damping_form", &P::damping_form,
+          {{"new", DampingForm::kNew}, {"old", DampingForm::kOld}},
+          "how a row's scores s are added to the sums f: new: f += alpha s; old: f = alpha f + s"),
       field("scope", &P::scope, {{"layer", Scope::kLayer}, {"model", Scope::kModel}},
             "layer: scores per KV head's stream; model: one score and one kept set over all "
             "selected layers and heads"),
@@ -186,7 +187,8 @@ ParameterTable<Parameters> parameter_table() {
       group_field(&P::group),
       field("semantics", &P::semantics,
             {{"paper", Semantics::kPaper}, {"released", Semantics::kReleased}},
-            "released: the key set is frozen after the prompt"),
+            "paper: a token is evicted after every row; released: the key set is frozen after the "
+            "prompt"),
   };
 }
 

@@ -282,7 +282,7 @@ AlgorithmDescription describe() {
   d.limits.all_tokens = "magicpig reads tokens up to the row's own";
   d.parameters = {
       field("bits", &Parameters::bits, "sign bits of a table's hash").at_least(0).at_most(kMaxBits),
-      field("tables", &Parameters::tables, "hash tables").at_least(1).at_most(1e6),
+      field("tables", &Parameters::tables, "number of hash tables").at_least(1).at_most(1e6),
       sinks_field(&Parameters::sinks),
       recent_field(&Parameters::recent, "last tokens of the prompt; always read"),
       field("least", &Parameters::least, "tables that must agree before a token is read")

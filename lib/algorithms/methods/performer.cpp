@@ -256,7 +256,7 @@ AlgorithmDescription describe() {
   d.derived = {sinks_key(), recent_key(), {"absorbed", "tokens that the features stand for"}};
   using P = Parameters;
   d.parameters = {
-      field("features", &P::features, "random features").at_least(1).at_most(1e6),
+      field("features", &P::features, "number of random features").at_least(1).at_most(1e6),
       sinks_field(&P::sinks),
       recent_field(&P::recent, "last tokens, of the prompt or, streaming, of every row; kept"),
       field("draw", &P::draw, {{"orthogonal", Draw::kOrthogonal}, {"iid", Draw::kIndependent}},

@@ -139,7 +139,9 @@ AlgorithmDescription describe() {
                     {"kept_numerator", "tokens of the middle that are kept in the numerator"},
                     {"kept_denominator", "tokens of the middle that are kept in the denominator"}});
   using P = Parameters;
-  d.parameters.add({field("T", &P::T, "rounds of halving").at_most(62).required()});
+  d.parameters.add({field("T", &P::T, "rounds of halving, each of which keeps about half")
+                        .at_most(62)
+                        .required()});
   d.parameters.add(balancer_fields());
   d.parameters.add({sinks_field(&P::sinks), recent_field(&P::recent)});
   d.randomised = [](const Parameters&) { return true; };

@@ -278,8 +278,10 @@ AlgorithmDescription describe() {
              {"k2", SlotSampling::kK2},
              {"uniform", SlotSampling::kUniform}},
             "weight of a slot draw: ||v||^2, ||v||, ||k||^2 or 1"),
-      field("numerator", &P::numerator, sums, "exact: attribute the error"),
-      field("normalizer", &P::normalizer, sums, "exact: attribute the error"),
+      field("numerator", &P::numerator, sums,
+            "exact: the sum over all tokens, so that all error is the normaliser's"),
+      field("normalizer", &P::normalizer, sums,
+            "exact: the sum over all tokens, so that all error is the numerator's"),
       sinks_field(&P::sinks),
       recent_field(&P::recent)};
   d.exactly_one_of = {{{{"delta"}, {"delta_quantile"}}}, {{{"t", "s"}, {"epsilon"}}}};

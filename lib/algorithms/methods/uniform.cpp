@@ -185,7 +185,7 @@ AlgorithmDescription describe() {
             {{"srswor", Form::kSrswor}, {"recursive_signs", Form::kRecursiveSigns}},
             "srswor: simple random sample; recursive_signs: the released code's"),
       field("weights", &P::weights, {{"inverse", Weights::kInverse}, {"none", Weights::kNone}},
-            "inverse: each kept token stands for M / h; none: weight 1")};
+            "inverse: 1 / the kept fraction of the middle; none: weight 1")};
   d.exactly_one_of = {{{{"T"}, {"budget"}}}};
   d.derived = {sinks_key(), recent_key(), middle_key(), kept_of_middle_key()};
   d.randomised = [](const Parameters&) { return true; };
