@@ -210,8 +210,8 @@ class Recorder:
     def _check_rows(self, call: Call, place: str) -> None:
         if self._seen.get(call.layer, 0) != self._past:
             raise Fault(
-                f"{place} attends more than once to the same tokens; the dump format has "
-                "one attention per layer"
+                f"{place} attends more than once to the same tokens, and the dump format has one "
+                "attention per layer; leave the layer out with --layers"
             )
         if call.q.shape[2] != self._rows or call.k.shape[2] != self._past + self._rows:
             remedy = (
@@ -232,7 +232,10 @@ class Recorder:
             try:
                 mask = mask_of(call.mask, self._rows, self._past + self._rows, chunk)
             except Fault as fault:
-                raise Fault(f"{place} has {fault}") from None
+                raise Fault(
+                    f"{place} has {fault}; choose layers without that (--layers), and a text "
+                    "without padding"
+                ) from None
             self._masks[key] = (call.mask, mask)  # held, so that its id stays its own
         mask = self._masks[key][1]
         if not mask.causal and self._rows < self._tokens:
