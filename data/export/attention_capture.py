@@ -329,7 +329,7 @@ def refuse_terms(call: Call) -> None:
     place = f"layer {call.layer} ({type(call.module).__name__})"
     if call.q.shape[0] != 1:
         raise Fault(f"{place}: a batch of {call.q.shape[0]}; one sequence is exported at a time")
-    last = torch.cat([call.k[0, :, -1], call.v[0, :, -1]], dim=-1)  # of each KV head
+    last = torch.cat([call.k[0, :, -1], call.v[0, :, -1]], dim=-1)  # per KV head
     equal = (last[:, None] == last).all(dim=-1) & last.any(dim=-1)
     copies = equal.tril(diagonal=-1).nonzero().tolist()
     if copies:

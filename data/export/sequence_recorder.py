@@ -122,7 +122,7 @@ class Recorder:
             )
 
     def _hear_latents(self, call: Call, wanted: bool) -> torch.Tensor:
-        absorbed = self.latents.absorbed(call)
+        absorbed, own_type = self.latents.absorbed(call), call.q.dtype
         rank = absorbed.v.shape[3]
         if self._plan.rounds:
             absorbed.q, absorbed.k = (self._rounded(absorbed, name) for name in ("q", "k"))
@@ -137,8 +137,8 @@ class Recorder:
             if not difference <= TOLERANCE:
                 raise Fault(
                     f"layer {call.layer} ({type(call.module).__name__}): attention over its "
-                    f"latents differs from its own by {difference:.2g}; --materialised stores the "
-                    "keys and values of its heads"
+                    f"latents differs from its own by {difference:.2g}{_rounding(own_type)}"
+                    "--materialised stores the keys and values of its heads"
                 )
             answer = own
         if wanted:
@@ -330,6 +330,14 @@ class Recorder:
                 f"layer {layer} sees later tokens within a window, chunk or bias by distance, "
                 "which the dump format cannot hold; leave it out with --layers"
             )
+
+
+def _rounding(dtype: torch.dtype) -> str:
+    """Words on a difference of attention over latents, whose heads' keys a model makes in dtype."""
+    if dtype not in (torch.float16, torch.bfloat16):
+        return "; "
+    name = str(dtype).removeprefix("torch.")
+    return f", as {name} rounds; --round, with --dtype, has it attend with what is stored, and "
 
 
 def rounded(call: Call, name: str, dtype: str) -> torch.Tensor:

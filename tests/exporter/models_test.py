@@ -242,6 +242,11 @@ class SecondFormat(Folder):
                         np.testing.assert_allclose(
                             tensors["q"][head] @ tensors["k"][0].T,
                             own["q"][head] @ own["k"][head].T, rtol=1e-3, atol=1e-4)
+            # Heads' keys are rounded as they are made of latents; a model may attend over the latents.
+            narrow = ("--compute-dtype", "bfloat16")
+            self.assert_refused(self.export(self.model(name), *narrow, "--fresh"), "bfloat16 rounds",
+                                "--round, with --dtype,", "--materialised")
+            self.second(name, *narrow, "--round", "--dtype", "bfloat16")
             cells = self.assert_runs(dump, PLAIN_SWEEP)
             # A token is its latent and its turned key, once.
             exact = next(cell for cell in cells if cell["key"]["algorithm"] == "exact")
