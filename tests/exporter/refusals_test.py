@@ -129,6 +129,10 @@ class Models(Folder):
         self.refused("gemma3n_text", "residual stream of the shape (2, 1, 64, 32)", "leave --wo out",
                      options=("--wo",))
 
+    def test_blocks_of_two_attentions_have_no_norms(self):
+        self.refused("longcat_flash", "layer 0: its block has several attentions", "leave --wo out",
+                     options=("--wo",))
+
     def test_other_kinds_of_models_are_refused_in_one_line(self):
         T5ForConditionalGeneration(T5Config(vocab_size=96, d_model=8, d_ff=8, num_layers=1, num_heads=2,
                                             d_kv=4)).save_pretrained(self.folder)
