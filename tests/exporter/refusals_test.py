@@ -45,6 +45,11 @@ class Models(Folder):
     def test_layers_that_attend_twice(self):
         self.refused("diffllama", "layer 0 (DiffLlamaAttention) attends more than once", "--layers")
 
+    def test_keys_that_are_chosen_by_blocks_of_positions(self):
+        self.refused("minimax_m3_vl_text", "does not read tokens that are apart", "import_arrays.py")
+        self.assert_refused(self.export(self.model("minimax_m3_vl_text", index_block_size=128)),
+                            "layer 1", "hands block_indices to its attention", "import_arrays.py")
+
     def test_a_bias_in_the_mask(self):
         self.refused("doge", "layer 0 (DogeAttention) has a bias in its mask", "--layers")
 

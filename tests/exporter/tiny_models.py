@@ -137,6 +137,10 @@ MODELS = {
                "layers_block_type": ["linear_attention", "hybrid"] * 2},
     "jetmoe": {**GROUPED, "kv_channels": 8, "num_local_experts": 4, "num_experts_per_tok": 2},
     "doge": GROUPED,
+    # Keys are chosen by blocks of positions.
+    "minimax_m3_vl_text": {**GROUPED, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1,
+                           "index_n_heads": 2, "index_head_dim": 8, "index_block_size": 16,
+                           "layer_types": ["full_attention", "minimax_m3_sparse"]},
     "diffllama": GROUPED,
     "gptj": {**GPT2, "rotary_dim": 4},
     "codegen": {**GPT2, "rotary_dim": 4},
