@@ -32,6 +32,8 @@ try:
     from transformers import (
         AttentionInterface,
         AttentionMaskInterface,
+        AutoModelForCausalLM,
+        AutoModelForImageTextToText,
         DynamicCache,
         LlamaConfig,
         LlamaForCausalLM,
@@ -42,6 +44,7 @@ except ImportError as missing:
     raise unfit(str(missing)) from missing
 
 NAME = "kvbench_capture"
+LOADERS = (AutoModelForCausalLM, AutoModelForImageTextToText)
 # Elements of a block of logits; attention is computed in blocks of rows.
 BLOCK_ELEMENTS = 1 << 26
 
@@ -123,8 +126,11 @@ def attend(
     if _listener is None:
         raise RuntimeError("no listener registered")
     layer = layer_of(module)
-    if layer is None:
-        raise Fault(f"{type(module).__name__} has no layer_idx attribute")
+    if layer is None or layer < 0:
+        raise Fault(
+            f"{type(module).__name__} has no layer_idx attribute that names its layer, as where "
+            "layers share a module; import_arrays.py takes q, k, v and out of code of your own"
+        )
     refuse_unknown(f"layer {layer} ({type(module).__name__})", more, key.shape[2])
     if attention_mask is not None and attention_mask.dtype == torch.bool:  # true: seen, as in SDPA
         hidden = torch.zeros_like(attention_mask, dtype=query.dtype)
@@ -136,6 +142,14 @@ def attend(
 def implementation_for(config: PretrainedConfig) -> str:
     """Arguments that load a model of this configuration."""
     return "eager" if config.model_type in INNER_TYPES else NAME
+
+
+def loader_of(config: PretrainedConfig) -> Any:
+    """The Auto class that loads a model: a causal one, or one that reads pictures too and is not
+    listed as causal (Qwen2.5-VL, Mistral 3)."""
+    known = [type(config) in each._model_mapping for each in LOADERS]
+    listed = known[0] or LOADERS[0].__name__ in (getattr(config, "auto_map", None) or {})
+    return LOADERS[not listed and known[1]]
 
 
 def install_hook(model: torch.nn.Module) -> list[InnerAttention]:
@@ -279,16 +293,22 @@ def _of_batch(call: Call, at: int) -> Call:
     return replace(call, q=call.q[own], k=call.k[own], v=call.v[own], mask=mask)
 
 
-def refuse_to_decode(config: PretrainedConfig, layers: set[int]) -> None:
+def refuse_to_decode(model: torch.nn.Module, layers: set[int]) -> None:
     """Refuses models that `decode_after` cannot continue; `layers` are those whose attention is
     recorded."""
-    text = config.get_text_config()
+    kind, text = model.config.model_type, model.config.get_text_config()
     others = set(range(text.num_hidden_layers)) - layers
     if others:
         raise Fault(
-            f"{config.model_type}: layers {', '.join(map(str, sorted(others)))} have no attention "
+            f"{kind}: layers {', '.join(map(str, sorted(others)))} have no attention "
             "that is recorded, so that their state after the prompt is unknown; use a model whose "
             "layers all attend"
+        )
+    if not reads_in_pieces(model):
+        kinds = sorted(set(getattr(text, "layer_types", None) or []) - _IN_PIECES)
+        raise Fault(
+            f"{kind}: its layers have state besides keys and values ({', '.join(kinds)}), which is "
+            "unknown after the prompt; use a model whose layers cache keys and values alone"
         )
 
 
@@ -306,9 +326,19 @@ def refuse_model(config: PretrainedConfig) -> None:
 
 def refuse_terms(call: Call) -> None:
     """Refuses a layer whose call carries a term that the format cannot hold."""
+    place = f"layer {call.layer} ({type(call.module).__name__})"
     if call.q.shape[0] != 1:
-        place = f"layer {call.layer} ({type(call.module).__name__})"
         raise Fault(f"{place}: a batch of {call.q.shape[0]}; one sequence is exported at a time")
+    last = torch.cat([call.k[0, :, -1], call.v[0, :, -1]], dim=-1)  # per KV head
+    equal = (last[:, None] == last).all(dim=-1) & last.any(dim=-1)
+    copies = equal.tril(diagonal=-1).nonzero().tolist()
+    if copies:
+        head, other = copies[0]
+        raise Fault(
+            f"{place}: KV head {head} is equal to {other}, so that memory would be counted for "
+            "copies that a cache need not hold; import_arrays.py takes q, k, v and out with one "
+            "KV head of each"
+        )
 
 
 def sinks_of(call: Call) -> torch.Tensor | None:
@@ -406,7 +436,7 @@ def projection_bias(module: torch.nn.Module) -> torch.Tensor | None:
     return getattr(projection_of(module), "bias", None)
 
 
-# Attention over latents: DeepSeek V2 and V3.
+# Attention over latents, as in DeepSeek V2 and V3.
 _LATENT = ("kv_a_layernorm", "kv_b_proj", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim")
 
 
@@ -427,7 +457,7 @@ def refuse_latents(model: torch.nn.Module) -> None:
 class LatentParts:
     """Facts of a module with latents."""
 
-    norm: torch.nn.Module  # gives the latents [.., rank]
+    expands: torch.nn.Module  # is given the latents [.., rank]
     expansion: torch.Tensor  # [Hq (nope + dv), rank]: makes each head's key, then its value
     rank: int
     nope: int  # columns of a head's key that are not turned
@@ -438,7 +468,7 @@ class LatentParts:
 def latent_parts(module: torch.nn.Module) -> LatentParts:
     of: Any = module
     return LatentParts(
-        of.kv_a_layernorm,
+        of.kv_b_proj,
         at_hand(of.kv_b_proj.weight, "kv_b_proj"),
         of.kv_lora_rank,
         of.qk_nope_head_dim,

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -19,10 +18,11 @@ from export.attention_capture import Call, has_latents, latent_parts
 
 
 class Latents:
-    """Hears the latents of a model's layers, of all tokens that it has read."""
+    """Hears the latents of a model's layers, of all tokens that it has read, as they are expanded:
+    normalised and scaled."""
 
     def __init__(self) -> None:
-        self._of: dict[torch.nn.Module, list[torch.Tensor]] = {}  # each [1, c, rank]
+        self._of: dict[torch.nn.Module, list[torch.Tensor]] = {}  # each [1, c or all, rank]
 
     @contextmanager
     def listening(self, model: torch.nn.Module) -> Iterator[None]:
@@ -32,17 +32,17 @@ class Latents:
             if has_latents(module):
                 self._of.setdefault(module, [])
                 hear = self._hear(module)
-                hooks.append(latent_parts(module).norm.register_forward_hook(hear))
+                hooks.append(latent_parts(module).expands.register_forward_pre_hook(hear))
         try:
             yield
         finally:
             for hook in hooks:
                 hook.remove()
 
-    def _hear(self, module: torch.nn.Module) -> Callable[[torch.nn.Module, tuple, Any], None]:
-        def hear(_: torch.nn.Module, __: tuple, latents: torch.Tensor) -> None:
+    def _hear(self, module: torch.nn.Module) -> Callable[[torch.nn.Module, tuple], None]:
+        def hear(_: torch.nn.Module, given: tuple) -> None:
             rank = latent_parts(module).rank
-            self._of[module].append(latents.detach().reshape(1, -1, rank))
+            self._of[module].append(given[0].detach().reshape(1, -1, rank))
 
         return hear
 
@@ -51,9 +51,10 @@ class Latents:
         and as values their first `rank` columns. Computed in at least float32."""
         module = call.module
         kept = torch.promote_types(call.q.dtype, torch.float32)
-        latents = torch.cat(self._of[module], dim=1)
-        if len(self._of[module]) > 1:
-            self._of[module] = [latents]
+        latents = self._of[module][-1]
+        if latents.shape[1] < call.k.shape[2]:  # those of this piece alone
+            latents = torch.cat(self._of[module], dim=1)
+        self._of[module] = [latents]
         latents = latents[:, None].to(kept)  # [1, 1, tokens, rank]
         nope = latent_parts(module).nope
         turned = call.k[:, :1, :, nope:].to(kept)

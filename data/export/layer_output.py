@@ -157,4 +157,9 @@ class LayerOutputs:
 
     def residual_norms(self, layer: int) -> np.ndarray:
         """[positions read so far]"""
+        if layer not in self.norms:
+            raise Fault(
+                f"layer {layer}: its block has several attentions, and the residual stream of each "
+                "is not known here; leave --wo out"
+            )
         return np.concatenate(self.norms[layer])

@@ -19,7 +19,7 @@ import torch
 import transformers
 from format.dump_file import FORMAT, TOLERANCE, Fault, Rope, differences, is_of_second_format
 from format.evidence import Evidence, read_evidence
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
 from export import attention_capture
 from export.repeat_pass import parts_of, refuse_to_repeat, repeat_prompt
@@ -61,7 +61,7 @@ def layer_numbers(text: str, count: int, attending: set[int]) -> frozenset[int]:
 def bypasses(kind: str) -> Fault:
     return Fault(
         f"{kind}: its attention does not go through transformers' AttentionInterface, so "
-        "that none can be recorded"
+        "that none can be recorded; import_arrays.py takes q, k, v and out of code of your own"
     )
 
 
@@ -78,7 +78,7 @@ def load_model(args: argparse.Namespace) -> torch.nn.Module:
             if args.compute_dtype == "auto"
             else getattr(torch, args.compute_dtype)
         )
-        model = AutoModelForCausalLM.from_pretrained(
+        model = attention_capture.loader_of(config).from_pretrained(
             where,
             dtype=dtype,
             attn_implementation=attention_capture.implementation_for(config),
@@ -87,8 +87,11 @@ def load_model(args: argparse.Namespace) -> torch.nn.Module:
     except (OSError, ValueError, ImportError, KeyError) as error:
         if error.args == (attention_capture.NAME,):  # a table of the model's own has no such entry
             raise bypasses(config.model_type) from None
+        reason, another_kind, _ = str(error).partition(".\nModel type should be")
+        remedy = "; give a causal language model" if another_kind else ""
         raise Fault(
-            f"{args.model}: transformers {transformers.__version__} does not load it: {error}"
+            f"{args.model}: transformers {transformers.__version__} does not load it: "
+            f"{reason}{remedy}"
         ) from error
     attention_capture.install_hook(model)
     return model.eval().to(args.device)

@@ -157,7 +157,7 @@ def refuse_to_repeat(
             f"--repeat reads {most - prompt} tokens behind the {prompt} of the prompt, and the "
             f"model is made for {limit}; choose a smaller --repeat-part or --prompt-tokens"
         )
-    refuse_to_decode(model.config, heard)
+    refuse_to_decode(model, heard)
     refuse_changing_rotation(model, torch.from_numpy(parts[0].ids), max(most, tokens))
 
 

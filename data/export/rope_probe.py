@@ -38,8 +38,17 @@ def find_ropes(model: torch.nn.Module, ids: torch.Tensor) -> dict[int, Rope | No
     tokens = ids[: probed + 1]
     start = torch.arange(probed)
     with whole_rotation(model, len(ids)):
-        before, outputs = _run(model, tokens, torch.cat([start, last]), None)
-        after, _ = _run(model, tokens, torch.cat([start + later, last]), outputs)
+        try:
+            before, outputs = _run(model, tokens, torch.cat([start, last]), None)
+            after, _ = _run(model, tokens, torch.cat([start + later, last]), outputs)
+        except (IndexError, RuntimeError) as error:
+            if "out of bounds" not in str(error):
+                raise
+            raise Fault(
+                f"{model.config.model_type}: it does not read tokens that are apart "
+                f"({str(error).splitlines()[0]}), by which its rotation is found; "
+                "import_arrays.py takes q, k, v and out of code of your own"
+            ) from error
         candidates = rotations_of(model)
     limit = 1e-3 + 2 * torch.finfo(model.dtype).eps + later * 2.0**-23
     return {

@@ -122,7 +122,7 @@ class Recorder:
             )
 
     def _hear_latents(self, call: Call, wanted: bool) -> torch.Tensor:
-        absorbed = self.latents.absorbed(call)
+        absorbed, own_type = self.latents.absorbed(call), call.q.dtype
         rank = absorbed.v.shape[3]
         if self._plan.rounds:
             absorbed.q, absorbed.k = (self._rounded(absorbed, name) for name in ("q", "k"))
@@ -137,8 +137,8 @@ class Recorder:
             if not difference <= TOLERANCE:
                 raise Fault(
                     f"layer {call.layer} ({type(call.module).__name__}): attention over its "
-                    f"latents differs from its own by {difference:.2g}; --materialised stores the "
-                    "keys and values of its heads"
+                    f"latents differs from its own by {difference:.2g}{_rounding(own_type)}"
+                    "--materialised stores the keys and values of its heads"
                 )
             answer = own
         if wanted:
@@ -210,8 +210,8 @@ class Recorder:
     def _check_rows(self, call: Call, place: str) -> None:
         if self._seen.get(call.layer, 0) != self._past:
             raise Fault(
-                f"{place} attends more than once to the same tokens; the dump format has "
-                "one attention per layer"
+                f"{place} attends more than once to the same tokens, and the dump format has one "
+                "attention per layer; leave the layer out with --layers"
             )
         if call.q.shape[2] != self._rows or call.k.shape[2] != self._past + self._rows:
             remedy = (
@@ -232,7 +232,10 @@ class Recorder:
             try:
                 mask = mask_of(call.mask, self._rows, self._past + self._rows, chunk)
             except Fault as fault:
-                raise Fault(f"{place} has {fault}") from None
+                raise Fault(
+                    f"{place} has {fault}; choose layers without that (--layers), and a text "
+                    "without padding"
+                ) from None
             self._masks[key] = (call.mask, mask)  # held, so that its id stays its own
         mask = self._masks[key][1]
         if not mask.causal and self._rows < self._tokens:
@@ -327,6 +330,14 @@ class Recorder:
                 f"layer {layer} sees later tokens within a window, chunk or bias by distance, "
                 "which the dump format cannot hold; leave it out with --layers"
             )
+
+
+def _rounding(dtype: torch.dtype) -> str:
+    """Words on a difference of attention over latents, whose heads' keys a model makes in dtype."""
+    if dtype not in (torch.float16, torch.bfloat16):
+        return "; "
+    name = str(dtype).removeprefix("torch.")
+    return f", as {name} rounds; --round, with --dtype, has it attend with what is stored, and "
 
 
 def rounded(call: Call, name: str, dtype: str) -> torch.Tensor:

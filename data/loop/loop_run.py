@@ -177,7 +177,7 @@ def read_texts(
     refuse_latents(model)
     sequences = read_sequences(given, model.config.get_text_config())
     ids = torch.from_numpy(sequences[0].ids.astype(np.int64))
-    refuse_to_decode(model.config, set(find_ropes(model, ids)))
+    refuse_to_decode(model, set(find_ropes(model, ids)))
     refuse_shared(model, shared_layers(model, ids))
     refuse_changing_rotation(model, ids, max(len(each.ids) for each in sequences))
     note = given.out.with_suffix(".json")

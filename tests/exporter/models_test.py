@@ -106,6 +106,52 @@ class Architectures(Folder):
     def test_granite(self):
         self.check("granite", scale=[0.17, 0.17], rope=True)
 
+    def test_models_without_a_rotation(self):
+        self.check("opt", heads=(4, 4), scale=[1.0] * 2, rope=False)  # its queries are scaled
+        self.no_rope(0)
+        self.check("gpt_bigcode", "--fresh", heads=(4, 1), rope=False)
+        self.no_rope(0)
+        self.check("hunyuan_v1_dense", "--fresh", rope=False)
+        self.no_rope(0)
+
+    def test_parts_and_pairs_of_a_rotation(self):
+        self.check("stablelm", rope=True)
+        self.check_rope(1, 10000.0, 2)
+        self.check("glm4", "--fresh", rope=True)
+        self.check_rope(1, 10000.0, 4, layout="interleaved")
+        self.check("ernie4_5", "--fresh", rope=True)
+        self.check_rope(1, 500000.0, 8, layout="interleaved")
+
+    def test_layers_that_take_turns(self):
+        self.check("olmo3", window=[24, 0], rope=True)
+        self.check_rope(1, 500000.0, 8)
+        self.check("exaone4", "--fresh", window=[24, 0], rope=False)
+        self.check_rope(0, 10000.0, 8, own=True)
+        self.no_rope(1)
+        self.check("smollm3", "--fresh", rope=False)
+        self.check_rope(0, 2000000.0, 8, own=True)
+        self.no_rope(1)
+
+    def test_gemma4_has_layers_of_two_sizes(self):
+        path = self.model("gemma4_text")
+        for options in ((), ("--chunk", 10)):
+            dump = self.exported(path, *options, "--fresh")
+            self.assert_valid(dump)
+            for number, (heads, d, window) in enumerate([(2, 8, 24), (1, 16, 0)] * 2):
+                attributes, tensors, rope = layer(dump, number)
+                self.assertEqual((attributes["scale"], attributes["sliding_window"]), (1.0, window))
+                self.assertEqual((tensors["q"].shape, tensors["k"].shape, tensors["v"].shape),
+                                 ((4, TOKENS, d), (heads, TOKENS, d), (heads, TOKENS, d)))
+                self.assertTrue(rope["own"])
+            self.assert_runs(dump, ROPE_SWEEP)
+
+    def test_a_recurrent_state_next_to_attention(self):
+        self.check("falcon_h1", rope=True)
+
+    def test_a_model_that_reads_pictures_too(self):
+        self.check("mistral3", rope=True)
+        self.exported(self.model("mistral3"), "--chunk", 10, out="pieces.h5")
+
     def test_deepseek_materialised_is_dumped_without_its_rope(self):
         self.check("deepseek_v3", "--materialised", heads=(4, 4), d=12, dv=6, rope=False)
         self.no_rope(0)
@@ -144,6 +190,21 @@ class SecondFormat(Folder):
                 self.assertGreater(np.abs(sinks).max(), 0.1)
             self.assert_runs(dump, PLAIN_SWEEP + ROPE_SWEEP)
 
+    def test_sinks_of_other_models(self):
+        for name, windows, sinks in (("mimo_v2_flash", [0, 24], [False, True]),
+                                     ("granite_swa", [0, 24], [True, True])):
+            path = self.model(name)
+            model = AutoModelForCausalLM.from_pretrained(path)
+            dump = self.second(name)
+            for number in range(2):
+                attributes, tensors, _ = layer(dump, number)
+                self.assertEqual(attributes["sliding_window"], windows[number])
+                self.assertEqual("sinks" in tensors, sinks[number])
+                if sinks[number]:
+                    np.testing.assert_array_equal(
+                        tensors["sinks"], model.model.layers[number].self_attn.sinks.detach().numpy())
+            self.assert_runs(dump, PLAIN_SWEEP + ROPE_SWEEP)
+
     def test_chunks_of_llama4(self):
         for options in ((), ("--chunk", 10), ("--chunk", 3)):
             dump = self.second("llama4_text", *options)
@@ -161,8 +222,8 @@ class SecondFormat(Folder):
         self.assert_refused(self.export(self.model("bert"), "--chunk", 10, out="b.h5"),
                             "layer 0 (BertSelfAttention)", "later tokens", "--chunk 0")
 
-    def test_latents_of_deepseek(self):
-        for name in ("deepseek_v2", "deepseek_v3"):
+    def test_latents(self):
+        for name in ("deepseek_v2", "deepseek_v3", "longcat_flash"):
             heads = self.exported(self.model(name), "--materialised", "--fresh",
                                   out="heads.h5")
             for options in ((), ("--chunk", 10), ("--round", "--dtype", "float16")):
@@ -181,6 +242,11 @@ class SecondFormat(Folder):
                         np.testing.assert_allclose(
                             tensors["q"][head] @ tensors["k"][0].T,
                             own["q"][head] @ own["k"][head].T, rtol=1e-3, atol=1e-4)
+            # Heads' keys are rounded as they are made of latents; a model may attend over the latents.
+            narrow = ("--compute-dtype", "bfloat16")
+            self.assert_refused(self.export(self.model(name), *narrow, "--fresh"), "bfloat16 rounds",
+                                "--round, with --dtype,", "--materialised")
+            self.second(name, *narrow, "--round", "--dtype", "bfloat16")
             cells = self.assert_runs(dump, PLAIN_SWEEP)
             # A token is its latent and its turned key, once.
             exact = next(cell for cell in cells if cell["key"]["algorithm"] == "exact")

@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, T5Config, T5ForConditionalGeneration
 from transformers.models.bloom import modeling_bloom
 from transformers.models.llama import modeling_llama
 
@@ -31,8 +31,27 @@ class Models(Folder):
         self.refused("falcon", "falcon", "ALiBi", "Bloom's and MPT's", "import_arrays.py")
 
     def test_what_bypasses_the_interface(self):
-        for name in ("gptj", "codegen"):
-            self.refused(name, f"{name}: its attention does not go through", "AttentionInterface")
+        for name, changes in (("gptj", {}), ("codegen", {}), ("gpt_neo", {}), ("falcon", {"alibi": False})):
+            self.assert_refused(self.export(self.model(name, **changes)),
+                                f"{name}: its attention does not go through", "AttentionInterface",
+                                "import_arrays.py takes q, k, v and out")
+
+    def test_layers_that_share_a_module(self):
+        self.refused("zamba2", "Zamba2Attention has no layer_idx", "import_arrays.py")
+
+    def test_kv_heads_that_are_copies(self):
+        self.refused("jetmoe", "layer 0 (JetMoeAttention): KV head 2 is equal to 0", "one KV head of each")
+
+    def test_layers_that_attend_twice(self):
+        self.refused("diffllama", "layer 0 (DiffLlamaAttention) attends more than once", "--layers")
+
+    def test_keys_that_are_chosen_by_blocks_of_positions(self):
+        self.refused("minimax_m3_vl_text", "does not read tokens that are apart", "import_arrays.py")
+        self.assert_refused(self.export(self.model("minimax_m3_vl_text", index_block_size=128)),
+                            "layer 1", "hands block_indices to its attention", "import_arrays.py")
+
+    def test_a_bias_in_the_mask(self):
+        self.refused("doge", "layer 0 (DogeAttention) has a bias in its mask", "--layers")
 
     def test_an_unknown_term_is_found_by_recomputing(self):
         own = modeling_llama.eager_attention_forward
@@ -114,6 +133,17 @@ class Models(Folder):
     def test_several_residual_streams_have_no_norms(self):
         self.refused("gemma3n_text", "residual stream of the shape (2, 1, 64, 32)", "leave --wo out",
                      options=("--wo",))
+
+    def test_blocks_of_two_attentions_have_no_norms(self):
+        self.refused("longcat_flash", "layer 0: its block has several attentions", "leave --wo out",
+                     options=("--wo",))
+
+    def test_other_kinds_of_models_are_refused_in_one_line(self):
+        T5ForConditionalGeneration(T5Config(vocab_size=96, d_model=8, d_ff=8, num_layers=1, num_heads=2,
+                                            d_kv=4)).save_pretrained(self.folder)
+        code, said = self.export(self.folder)
+        self.assert_refused((code, said), "T5Config", "give a causal language model")
+        self.assertEqual(said.count("\n"), 1, said)
 
     def test_files_that_are_no_models(self):
         (self.folder / "empty.gguf").write_bytes(b"nothing")

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import tokenizers
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoConfig, PreTrainedTokenizerFast
+
+from export.attention_capture import loader_of
 
 VOCABULARY = 96
 # Sharp enough that a wrong mask, scale or order shows in the outputs.
@@ -55,6 +57,11 @@ MODELS = {
     # Latent attention: d differs from dv, and the last dimensions of q and k are turned.
     "deepseek_v2": LATENT,
     "deepseek_v3": LATENT,
+    # Two attentions per decoder layer; latents are scaled before they are expanded.
+    "longcat_flash": {**{name: value for name, value in LATENT.items()
+                         if name not in ("num_hidden_layers", "first_k_dense_replace", "intermediate_size")},
+                      "num_layers": 1, "head_dim": 4, "ffn_hidden_size": 48, "expert_ffn_hidden_size": 16,
+                      "n_routed_experts": 4, "moe_topk": 2, "zero_expert_num": 2},
     # Attention in one layer of two; the other's state is not keys and values.
     "qwen3_next": {**GROUPED, "head_dim": 16, "linear_num_value_heads": 2,
                    "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
@@ -77,6 +84,41 @@ MODELS = {
                      "hidden_size_per_layer_input": 8, "laurel_rank": 4, "altup_num_inputs": 2,
                      "layer_types": ["sliding_attention", "sliding_attention", "full_attention",
                                      "sliding_attention", "full_attention"]},
+    # Layers of two head sizes; with full attention, values are the keys before norm and rotation.
+    "gemma4_text": {**GROUPED, "num_hidden_layers": 4, "head_dim": 8, "global_head_dim": 16,
+                    "num_global_key_value_heads": 1, "attention_k_eq_v": True, "num_kv_shared_layers": 0,
+                    "sliding_window": 24, "vocab_size_per_layer_input": VOCABULARY,
+                    "hidden_size_per_layer_input": 8,
+                    "layer_types": ["sliding_attention", "full_attention"] * 2},
+    "opt": {"vocab_size": VOCABULARY, "hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "max_position_embeddings": 256, "word_embed_proj_dim": 32,
+            "init_std": 0.3},
+    "gpt_bigcode": GPT2,
+    "stablelm": {**GROUPED, "qk_layernorm": True},
+    "glm4": {**GROUPED, "head_dim": 8},
+    "ernie4_5": {**GROUPED, "head_dim": 8},
+    "olmo3": {**GROUPED, "sliding_window": 24, "layer_types": ["sliding_attention", "full_attention"]},
+    "exaone4": {**GROUPED, "sliding_window": 24,
+                "layer_types": ["sliding_attention", "full_attention"]},
+    "smollm3": {**GROUPED, "no_rope_layers": [1, 0]},
+    # Norms of queries and keys come after the rotation, which they leave none of.
+    "hunyuan_v1_dense": {**GROUPED, "head_dim": 8},
+    # Sinks and more KV heads in windowed layers; values are shorter than keys.
+    "mimo_v2_flash": {**GROUPED, "head_dim": 8, "v_head_dim": 6, "swa_num_attention_heads": 4,
+                      "swa_num_key_value_heads": 4, "swa_head_dim": 8, "swa_v_head_dim": 6,
+                      "sliding_window": 24, "n_routed_experts": 2, "num_experts_per_tok": 1,
+                      "moe_intermediate_size": 16, "n_group": 1, "topk_group": 1,
+                      "layer_types": ["full_attention", "sliding_attention"]},
+    "granite_swa": {**GROUPED, "attention_multiplier": 0.3, "sliding_window": 24},
+    # Attention and a recurrent state in the same layer.
+    "falcon_h1": {**GROUPED, "head_dim": 8, "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16,
+                  "mamba_d_state": 8, "mamba_chunk_size": 16},
+    # Language models that read pictures too.
+    "mistral3": {"text_config": {**GROUPED, "model_type": "mistral", "head_dim": 8,
+                                 "sliding_window": None},
+                 "vision_config": {"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16,
+                                   "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 8,
+                                   "image_size": 28, "patch_size": 14}, "image_token_index": 90},
     # 16 keys are chosen per row.
     "deepseek_v32": INDEXED,
     "glm_moe_dsa": INDEXED,
@@ -88,6 +130,18 @@ MODELS = {
             "max_seq_len": 256, "expansion_ratio": 2, "initializer_range": 0.3},
     # Models that cannot be captured.
     "falcon": {**SMALL, "alibi": True},
+    "gpt_neo": {"vocab_size": VOCABULARY, "hidden_size": 32, "num_layers": 2, "num_heads": 4,
+                "attention_types": [[["global", "local"], 1]], "window_size": 24},
+    "zamba2": {**SMALL, "num_hidden_layers": 4, "num_key_value_heads": 4, "mamba_d_state": 8,
+               "n_mamba_heads": 4, "chunk_size": 16, "adapter_rank": 4,
+               "layers_block_type": ["linear_attention", "hybrid"] * 2},
+    "jetmoe": {**GROUPED, "kv_channels": 8, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "doge": GROUPED,
+    # Keys are chosen by blocks of positions.
+    "minimax_m3_vl_text": {**GROUPED, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1,
+                           "index_n_heads": 2, "index_head_dim": 8, "index_block_size": 16,
+                           "layer_types": ["full_attention", "minimax_m3_sparse"]},
+    "diffllama": GROUPED,
     "gptj": {**GPT2, "rotary_dim": 4},
     "codegen": {**GPT2, "rotary_dim": 4},
 }
@@ -98,7 +152,7 @@ def make(name: str, folder: Path, **changes: object) -> Path:
     values = {**MODELS[name], **changes}
     config = AutoConfig.for_model(values.pop("model_type", name), **values)
     torch.manual_seed(7)
-    model = AutoModelForCausalLM.from_config(config).to(torch.float32)
+    model = loader_of(config).from_config(config).to(torch.float32)
     with torch.no_grad():  # parameters of 0 or 1 (biases, norms) would hide faults
         for parameter in model.parameters():
             if parameter.dim() == 1:

@@ -196,6 +196,7 @@ class Refusals(Folder):
         self.refused(self.model("llama4_text"), "layer 0 has chunks")
         self.refused(self.model("bloom"), "ALiBi's bias by distance")
         self.refused(self.model("qwen3_next"), "layers 0 have no attention", "after the prompt")
+        self.refused(self.model("falcon_h1"), "falcon_h1: its layers have state besides", "(hybrid)")
         long = self.model("llama", rope_parameters={
             "rope_type": "longrope", "rope_theta": 5000.0, "short_factor": [1.0] * 4,
             "long_factor": [2.0] * 4, "factor": 4.0, "original_max_position_embeddings": 64})
