@@ -83,8 +83,9 @@ struct AnchorReads {
   Parameters p;
 
   struct Layer {
-    std::map<int, std::vector<Tokens>> window;  // by KV head: of the last rows of the prompt
-    std::map<int, std::vector<Tokens>> decode;  // of the decode rows; pooled: of head 0 alone
+    // By KV head, then row. Pooled: head 0 alone.
+    std::map<int, std::vector<Tokens>> window;  // the last rows of the prompt
+    std::map<int, std::vector<Tokens>> decode;  // the decode rows
   };
   struct Result {
     std::map<int, Layer> anchors;                 // by layer
