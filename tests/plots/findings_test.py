@@ -324,8 +324,13 @@ class Findings(unittest.TestCase):
         self.assertEqual({(row["units"], row["groups"]) for row in rows}, {(12, 4)})
         own = [row for row in rows if row["mode"] == "published" and "," not in row["method"]]
         self.assertEqual((len(own), sum(side(row) < 0 for row in own), sum(side(row) > 0 for row in own)), (36, 6, 12))
+        self.assertEqual([sum(side(row) == of and row["holds"] == 4 for row in own) for of in (-1, 1)], [2, 5])
+        self.assertEqual({row["method"]: row["holds"] for row in own}["kf_merge"], 2)
+        kept = {"keys or values alone": 4, "a model of future queries": 3, "attention summed over rows": 3}
         for row in table("gemma/field_families"):
             if row["at"] == 0.2:
+                if row["mode"] == "published" and row["family"] in kept:
+                    self.assertEqual(row["holds"], kept[row["family"]])
                 self.assertGreaterEqual(side(row, "spectral"), 0, row["family"])
                 if row["family"] == "attention of the last rows":
                     self.assertEqual((side(row), row["better"]), (0, 11))
