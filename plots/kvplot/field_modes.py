@@ -2,7 +2,8 @@
 
 RUNS/<mode>/**/results.json are sweeps of the same units. field.csv has a row per mode, memory and
 method, families.csv one per family: logarithms of its methods are averaged in each unit first.
-Ratios are to uniform sampling at as many bytes, as in `kvplot field`.
+Ratios are to uniform sampling at as many bytes, as in `kvplot field`. `holds` is how many texts
+can be left out, one at a time, so that the interval of the Frobenius error keeps its side of 1.
 layers.csv has a row per mode, memory, method and layer, a mean over the heads of the texts that
 have the layer. orders.csv has, for each choice of mode, memory and metric, how far the order of the
 methods is another one; with --against, models.csv has the same for another model's field.csv.
@@ -20,7 +21,7 @@ from kvplot.field_pictures import FAMILIES
 from kvplot.figures.field import AT, MEMORY, TRAFFIC, of_cells
 from kvplot.looks import METHODS
 from kvplot.results import UNIT, ResultsError, bytes_over_bytes, load_results
-from kvplot.statistics import geometric_means
+from kvplot.statistics import geometric_means, holds
 from kvplot.study_tables import write
 
 METRICS = {
@@ -117,6 +118,7 @@ def _ratios(units: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
         found = own[[*by, *ends]] if found.empty else found.merge(own[[*by, *ends]], on=by)
     better = units.groupby(by)["frobenius"].agg(lambda ratio: int((ratio < 1).sum()))
     found = found.merge(better.rename("better").reset_index(), on=by)
+    found = found.merge(holds(units, "frobenius", by, "holds"), on=by)
     return found.merge(counts, on=by)
 
 

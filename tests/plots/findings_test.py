@@ -300,7 +300,7 @@ class Findings(unittest.TestCase):
                 if row["family"] in ("attention of the last rows", "a model of future queries"):
                     self.assertLess(row["frobenius_high"], 1, row["method"])
         first, second = modes.values()
-        self.assertEqual(sum(first[name]["frobenius"] == second[name]["frobenius"] for name in first if name in second), 12)
+        self.assertEqual(sum(first[name]["frobenius"] == second[name]["frobenius"] for name in first if name in second), 11)
         self.assertEqual(next(iter(second)), "attention_matching, own references")
         self.assertEqual(list(first)[:4], ["roco", "caote", "expected_attention", "tova"])
         turned = {(row["choice"], row["at"], row["other_at"], row["other_metric"]): set(row["names"].split())
@@ -310,6 +310,9 @@ class Findings(unittest.TestCase):
         self.assertEqual(turned["metric", 0.2, 0.2, "spectral"], {"streaming_llm"})
         self.assertEqual(turned["memory", 0.1, 0.2, "frobenius"], {"kcenter", "performer", "wildcat"})
         self.assertEqual(turned["memory", 0.2, 0.35, "frobenius"], {"streaming_llm"})
+        below = {row.pop("method"): sum(ratio < 1 for ratio in row.values()) for row in table("smollm2/field_layers")}
+        self.assertEqual([below[name] for name in ("h2o", "caote", "expected_attention", "roco", "snapkv")],
+                         [28, 28, 28, 27, 26])
         self.check_the_second_model()
         old = {row["method"]: row["ratio"] for row in table("smollm2/field")}
         new = second | {"attention_matching": second["attention_matching, own references"]}
@@ -321,8 +324,13 @@ class Findings(unittest.TestCase):
         self.assertEqual({(row["units"], row["groups"]) for row in rows}, {(12, 4)})
         own = [row for row in rows if row["mode"] == "published" and "," not in row["method"]]
         self.assertEqual((len(own), sum(side(row) < 0 for row in own), sum(side(row) > 0 for row in own)), (36, 6, 12))
+        self.assertEqual([sum(side(row) == of and row["holds"] == 4 for row in own) for of in (-1, 1)], [2, 5])
+        self.assertEqual({row["method"]: row["holds"] for row in own}["kf_merge"], 2)
+        kept = {"keys or values alone": 4, "a model of future queries": 3, "attention summed over rows": 3}
         for row in table("gemma/field_families"):
             if row["at"] == 0.2:
+                if row["mode"] == "published" and row["family"] in kept:
+                    self.assertEqual(row["holds"], kept[row["family"]])
                 self.assertGreaterEqual(side(row, "spectral"), 0, row["family"])
                 if row["family"] == "attention of the last rows":
                     self.assertEqual((side(row), row["better"]), (0, 11))

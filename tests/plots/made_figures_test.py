@@ -215,6 +215,7 @@ class Made(unittest.TestCase):
         numpy.testing.assert_allclose(methods["frobenius"], [0.01, 0.25, 2 ** 0.5, 0.01, 0.25, 4], rtol=1e-9)
         numpy.testing.assert_allclose(methods["spectral"], 2 * methods["frobenius"], rtol=1e-9)
         self.assertEqual(list(methods["better"]), [2, 2, 1, 2, 2, 0])
+        self.assertEqual(set(methods["holds"]), {0})  # two texts: none can be left out
         # 1.5 ln 2 either side of the mean is the standard error, t with one degree of freedom 12.7062.
         self.assertAlmostEqual(methods["frobenius_high"][2] / 2 ** (0.5 + 1.5 * 12.706204736), 1.0, places=6)
         numpy.testing.assert_allclose(families["frobenius"], [2 ** -0.75, 1.0], rtol=1e-9)
