@@ -18,6 +18,12 @@ double sum_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
+// Whether the heads' errors are those of double precision: they have no proportions to measure.
+bool is_rounding(Row row) {
+  constexpr double kRounding = 1e-13;  // relative to the layer's output
+  return std::isfinite(row.exact_l2) && sum_of(row.head_errors) <= kRounding * row.exact_l2;
+}
+
 std::vector<LayerMetric> layer_metric_rows() {
   return {
       {.path = "errors.relative_output_l2",
@@ -36,11 +42,15 @@ std::vector<LayerMetric> layer_metric_rows() {
       {.path = "errors.cancellation",
        .definition =
            "||sum_h W_h e_h|| / sum_h ||W_h e_h||: 1 if no head's error cancels another's",
-       .of_row = [](Row row) { return ratio(row.error_l2, sum_of(row.head_errors)); },
+       .of_row = [](Row row) -> MetricValue {
+         return is_rounding(row) ? 0.0 : ratio(row.error_l2, sum_of(row.head_errors));
+       },
        .less_is_better = false},
       {.path = "errors.half_heads",
        .definition = "smallest fraction of query heads that carry half of sum_h ||W_h e_h||^2",
-       .of_row = [](Row row) -> MetricValue { return half_heads(row.head_errors); },
+       .of_row = [](Row row) -> MetricValue {
+         return is_rounding(row) ? 0.0 : half_heads(row.head_errors);
+       },
        .less_is_better = false},
   };
 }

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "numerics/knapsack.hpp"
@@ -29,6 +30,30 @@ std::optional<double> number_of(const Json& cell, const Json::json_pointer& plac
 std::string method_label(const Json& cell, bool is_stored) {
   const std::string label = cell.at("label").get<std::string>();
   return is_stored ? label.substr(0, label.rfind(kStorageMark)) : label;
+}
+
+constexpr std::string_view kThen = "then.";  // before the second method's parameters in a key
+
+// Cells' setting as an entry of a sweep: a pair's second method in `then`, calibration files by
+// their paths. `files`: the results' list of these.
+Json sweep_entry(const Json& setting, const Json& files) {
+  const auto id = setting.at("algorithm").get<std::string>();
+  const std::size_t end = std::min(id.find('+'), id.size());
+  Json entry = {{"algorithm", id.substr(0, end)}, {"label", setting.at("label")}};
+  Json& params = entry["params"] = Json::object();
+  Json of_second = Json::object();
+  for (const auto& [name, value] : setting.at("params").items()) {
+    const bool is_second = end < id.size() && name.starts_with(kThen);
+    Json& own = is_second ? of_second[name.substr(kThen.size())] : params[name];
+    own = value;
+    for (const Json& file : files) {
+      if (file.at("fingerprint") == value) own = file.at("path");
+    }
+  }
+  if (end < id.size()) {
+    entry["then"] = {{"algorithm", id.substr(end + 1)}, {"params", std::move(of_second)}};
+  }
+  return entry;
 }
 
 // One storage for some layers.
@@ -134,7 +159,7 @@ const AllocationCells::Method& AllocationCells::method(const std::string& path) 
                                found.size()));
 }
 
-Allocation AllocationCells::allocated(const Json& config, const std::string& path) const {
+Allocation AllocationCells::allocated(const Json& results, const std::string& path) const {
   const Method& of = method(path);
   refuse_unlike_layers(of.texts, of.tokens, path);
   std::vector<std::vector<LayerChoice>> layers;
@@ -194,10 +219,11 @@ Allocation AllocationCells::allocated(const Json& config, const std::string& pat
       out.uniform = choices;
     }
   }
+  const Json& config = results.at("config");
   out.sweep = config;
   out.sweep.erase("storage");
   out.sweep["name"] = config.value("name", "sweep") + "-allocated";
-  Json entry = of.entry;
+  Json entry = sweep_entry(of.entry, results.value("calibrations", Json::array()));
   entry["storage"] = by_layer(out.layers);
   out.sweep["algorithms"] = Json::array({std::move(entry)});
   Json& selected = out.sweep["select"]["layers"] = Json::array();

@@ -47,11 +47,11 @@ class AllocationCells {
   // messages.
   void add(const Json& cell, std::size_t index, const std::string& path);
 
-  // The choice of least loss within the bytes, for these KV heads. `config`: the sweep of the
-  // results. Throws InputError where the cells are of several methods or none, of several numbers
-  // of tokens, or of layers with other texts, where a layer has no storage to choose, or no choice
-  // fits.
-  Allocation allocated(const Json& config, const std::string& path) const;
+  // The choice of least loss within the bytes, for these KV heads. `results`: the file's sweep and
+  // list of calibrations. Throws InputError where the cells are of several methods or none, of
+  // several numbers of tokens, or of layers with other texts, where a layer has no storage to
+  // choose, or no choice fits.
+  Allocation allocated(const Json& results, const std::string& path) const;
 
  private:
   struct Sum {

@@ -98,6 +98,23 @@ class Allocate(Folder):
             expected = storage if isinstance(storage, str) else storage["keys"]["codec"]
             self.assertEqual(row["storage.keys.codec"], expected)
 
+    def test_a_pair_and_calibration_files_come_back_as_the_sweep_had_them(self):
+        params = {"qfilters": {"budget": 24}, "loki": {"budget": 9, "rank": 3}}
+        for method, own in params.items():
+            own["calibration"] = str(self.folder / f"{method}.cal.h5")
+            done = kvbench("calibrate", "--method", method, "--dump", self.made / "tiny.h5", "--out", own["calibration"])
+            self.assertEqual(done.returncode, DONE, done.stderr)
+        first, second = ({"algorithm": method, "params": own} for method, own in params.items())
+        before = self.run_sweep("--fresh", algorithms=[{**first, "then": second}], storage=STORAGES[:2])
+        sweep, _ = self.allocated("1MB")
+        path = self.folder / "allocated.json"
+        path.write_text(json.dumps(sweep))
+        done = kvbench("run", "--config", path, "--out", self.folder / "after")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        settings = ({text([cell["key"][name] for name in ("algorithm", "params")]) for cell in results["cells"]}
+                    for results in (before, self.results("after")))
+        self.assertEqual(*settings)
+
     def test_bad_input(self):
         self.assert_refused(kvbench("allocate", self.path, "--bytes", 7), "--bytes", "7", "give")
         self.assert_refused(kvbench("allocate", self.path, "--bytes", "1MB", "--metric", "errors.relative_l2.maen"),

@@ -62,6 +62,10 @@ class Layers(Folder):
         with h5py.File(self.made / "wo.h5") as dump:
             for record in results["layers"]:
                 key = record["key"]
+                if key["algorithm"] == "exact":  # rounding has no proportions
+                    errors = record["errors"]
+                    self.assertLess(errors["relative_output_l2"]["max"], 1e-14)
+                    self.assertEqual([errors[name]["max"] for name in ("cancellation", "half_heads")], [0, 0])
                 if key["algorithm"] != "window":
                     continue
                 layer = dump[f"sequences/0/layers/{key['layer']}"]

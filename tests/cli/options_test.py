@@ -1,6 +1,7 @@
 """Sweeps by ordinary options, natural forms of their values, and what the help and plan say."""
 
 import json
+import re
 import unittest
 from types import MappingProxyType
 
@@ -232,6 +233,24 @@ class Memory(Folder):
                 "--fresh", replay={"prompt_tokens": 48}, seeds=[0],
                 algorithms=[{"algorithm": "uniform", "params": params}])["cells"][0]
             self.assertEqual(cell["status"], "ok")
+
+    def test_values_that_a_skipped_cell_names_work_one_by_one(self):
+        short = {"uniform": {"budget": 9, "sinks": 8, "recent": 30},  # recent is cut to the prompt
+                 "kcenter": {"budget": 9, "sinks": 8},  # recent grows with the budget
+                 "d2o": {"budget": 9, "sinks": 8, "recent_fraction": 0.4}}
+
+        def cell_of(method, params):
+            return self.run_sweep("--fresh", replay={"prompt_tokens": 20}, seeds=[0], algorithms=[
+                {"algorithm": method, "params": params}])["cells"][0]
+
+        for method, params in short.items():
+            reason = cell_of(method, params)["reason"]
+            raised, lowered = reason.split("; raise budget to ")[1].split(", or lower ")
+            lower = {name: int(value) for name, value in re.findall(r"(\w+) to (\d+)", lowered)}
+            for change in ({"budget": int(raised)}, lower):
+                self.assertEqual(cell_of(method, params | change)["status"], "ok", (reason, change))
+            less = cell_of(method, params | {"budget": int(raised) - 1})
+            self.assertEqual(less["status"], "skipped", reason)
 
 
 if __name__ == "__main__":

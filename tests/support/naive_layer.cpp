@@ -85,8 +85,9 @@ NaiveLayerReport naive_layer_report(const NaiveLayer& layer) {
     };
     add("relative_output_l2", quotient(euclidean(error), euclidean(exact)));
     add("relative_output_l1", quotient(absolute(error), absolute(exact)));
-    add("cancellation", quotient(euclidean(error), sum_of_norms));
-    add("half_heads", heads_with_half(norms));
+    const bool rounding = sum_of_norms <= 1e-13L * euclidean(exact);
+    add("cancellation", rounding ? 0.0 : quotient(euclidean(error), sum_of_norms));
+    add("half_heads", rounding ? 0.0 : heads_with_half(norms));
     values["residual_ratio"];
     if (any_residual) {
       const auto x = layer.residual(r);

@@ -31,8 +31,8 @@ the mean over texts and seeds counts. A storage that failed on a head of a layer
 a layer without a choice is refused. The sweep has the KV heads of the results.
 A table of the choice goes to stderr, with the best single storage within the bytes. Errors of layers
 are added as if layers did not interact, and the choice is made on the texts that it saw: run the sweep
-on others, with --set '/dumps=[..]', before you believe it. Paths of dumps are those of the
-results; write the sweep into the folder in which the first one was run.
+on others, with --set '/dumps=[..]', before you believe it. Paths of dumps and of
+calibration files are those of the results; write the sweep into the folder in which the first one was run.
 
 Examples:
   kvbench run --dump data/smollm2-constitution.h5 --algorithm exact --storage q8_0,q4_0 --out out
@@ -72,7 +72,7 @@ int run(const AllocateOptions& options) {
       options.results,
       {.cell = [&](Json&& cell) { cells.add(cell, index++, options.results); }, .config = true});
   warn_if_incomplete(rest, options.results);
-  const Allocation allocation = cells.allocated(rest.at("config"), options.results);
+  const Allocation allocation = cells.allocated(rest, options.results);
   log_choice(allocation);
   print_json(allocation.sweep, 1);
   return kExitDone;

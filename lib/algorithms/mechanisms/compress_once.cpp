@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "algorithms/mechanisms/enough_budget.hpp"
+
 namespace kvbench {
 
 CompressOnce::CompressOnce(const CellContext& context, Index sinks, Index recent,
@@ -60,6 +62,32 @@ DerivedKey merged_key() {
           "evicted tokens, those of the prompt among them, whose values were added to others'"};
 }
 
+namespace {
+
+struct AlwaysKept {
+  Index sinks;
+  Index recent;
+};
+
+// `recent`: the parameter's tokens. A prompt that the sinks nearly fill has fewer, and more of them
+// with fewer sinks.
+std::string refusal(Index budget, const AlwaysKept& always, Index recent,
+                    const std::string& recent_name, Index enough) {
+  const auto text = [](Index count) { return std::to_string(count); };
+  const Index fewer = std::max<Index>(0, budget - recent);
+  std::vector<std::string> kept, lower;
+  if (always.sinks > 0) kept.push_back("sinks (" + text(always.sinks) + ")");
+  if (always.recent > 0) kept.push_back(recent_name + " (" + text(always.recent) + ")");
+  if (always.sinks > fewer) lower.push_back("sinks to " + text(fewer));
+  if (recent > budget) lower.push_back(recent_name + " to " + text(budget));
+  return fmt::format(
+      "budget of {} tokens is smaller than {}, which are always kept; raise budget to {}, or lower "
+      "{}",
+      budget, fmt::join(kept, " and "), enough, fmt::join(lower, " and "));
+}
+
+}  // namespace
+
 bool keeps_whole_prompt(Index budget, const StreamShape& shape, Index prompt) {
   return visible_prompt(shape, prompt).size() <= budget;
 }
@@ -73,28 +101,37 @@ std::optional<KeptCounts> most_kept_once(Index budget, Index weighted, const Str
 
 std::string smaller_budget(Index budget, Index sinks, Index recent,
                            const std::string& recent_name) {
-  const auto text = [](Index count) { return std::to_string(count); };
-  const Index fewer = std::max<Index>(0, budget - recent);
-  std::vector<std::string> kept, lower;
-  if (sinks > 0) kept.push_back("sinks (" + text(sinks) + ")");
-  if (recent > 0) kept.push_back(recent_name + " (" + text(recent) + ")");
-  if (sinks > fewer) lower.push_back("sinks to " + text(fewer));
-  if (recent > budget) lower.push_back(recent_name + " to " + text(budget));
-  return fmt::format(
-      "budget of {} tokens is smaller than {}, which are always kept; raise budget to {}, or lower "
-      "{}",
-      budget, fmt::join(kept, " and "), sinks + recent, fmt::join(lower, " and "));
+  return refusal(budget, {sinks, recent}, recent, recent_name, sinks + recent);
+}
+
+std::string smaller_budget(Index budget, Index sinks, const RecentOf& recent_of, Index whole,
+                           const std::string& recent_name) {
+  const Index recent = recent_of(budget);
+  Index enough = budget + 1;
+  while (enough < whole && enough < sinks + recent_of(enough)) ++enough;
+  return refusal(budget, {sinks, recent}, recent, recent_name, enough);
 }
 
 std::optional<std::string> cannot_compress(const TokenCount& budget, const TokenCount& sinks,
                                            Index recent, const StreamShape& shape, Index prompt,
                                            const std::string& recent_name) {
   if (auto reason = empty_budget(budget, prompt)) return reason;
-  if (keeps_whole_prompt(budget.of(prompt), shape, prompt)) return std::nullopt;
+  const Index tokens = budget.of(prompt);
+  if (keeps_whole_prompt(tokens, shape, prompt)) return std::nullopt;
   const Index first = std::min(sinks.of(prompt), prompt);
   const Index last = std::min(recent, prompt - first);
-  if (budget.of(prompt) >= first + last) return std::nullopt;
-  return smaller_budget(budget.of(prompt), first, last, recent_name);
+  if (tokens >= first + last) return std::nullopt;
+  return refusal(tokens, {first, last}, recent, recent_name, first + last);
+}
+
+std::optional<std::string> cannot_compress(const TokenCount& budget, const TokenCount& sinks,
+                                           const RecentOf& recent_of, const StreamShape& shape,
+                                           Index prompt) {
+  const Index tokens = budget.of(prompt);
+  auto reason = cannot_compress(budget, sinks, recent_of(tokens), shape, prompt);
+  if (!reason || tokens == 0) return reason;
+  return smaller_budget(tokens, std::min(sinks.of(prompt), prompt), recent_of,
+                        visible_prompt(shape, prompt).size());
 }
 
 }  // namespace kvbench

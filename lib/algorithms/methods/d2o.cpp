@@ -18,6 +18,7 @@
 #include "algorithms/mechanisms/accumulated_scores.hpp"
 #include "algorithms/mechanisms/attention_evictor.hpp"
 #include "algorithms/mechanisms/compress_once.hpp"
+#include "algorithms/mechanisms/enough_budget.hpp"
 #include "algorithms/mechanisms/key_cosine.hpp"
 
 namespace kvbench::methods::d2o {
@@ -260,7 +261,8 @@ AlgorithmDescription describe() {
     const Index sinks = p.sinks.of(prompt);
     const Index recent = recent_window(budget, p.recent_fraction);
     if (budget >= sinks + recent || most_visible(shape) <= budget) return std::nullopt;
-    return smaller_budget(budget, sinks, recent, "recent_fraction");
+    const auto recent_of = [&p](Index tokens) { return recent_window(tokens, p.recent_fraction); };
+    return smaller_budget(budget, sinks, recent_of, most_visible(shape), "recent_fraction");
   };
   d.shared_work = [](const Parameters&, const StreamShape&, Index, std::uint32_t seed) {
     return std::vector<SharedWork>{PromptScores(Scoring{}, seed)};

@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "algorithms/mechanisms/compress_once.hpp"
+#include "algorithms/mechanisms/enough_budget.hpp"
 #include "numerics/canonical.hpp"
 #include "numerics/counter_rng.hpp"
 
@@ -31,8 +32,10 @@ struct Parameters {
   CenterValue value = CenterValue::kOwn;
 };
 
+Index recent_of_budget(Index budget) { return budget / 2; }
+
 Index resolved_recent(const Parameters& p, Index prompt) {
-  return p.recent ? p.recent->of(prompt) : p.budget.of(prompt) / 2;
+  return p.recent ? p.recent->of(prompt) : recent_of_budget(p.budget.of(prompt));
 }
 
 class KCenter final : public CompressOnce {
@@ -176,7 +179,8 @@ AlgorithmDescription describe() {
             "a centre's value: its own or its cluster's")};
   d.randomised = [](const Parameters& p) { return p.first == First::kRandom; };
   d.skip_reason = [](const Parameters& p, const StreamShape& shape, Index prompt) {
-    return cannot_compress(p.budget, p.sinks, resolved_recent(p, prompt), shape, prompt);
+    if (!p.recent) return cannot_compress(p.budget, p.sinks, recent_of_budget, shape, prompt);
+    return cannot_compress(p.budget, p.sinks, p.recent->of(prompt), shape, prompt);
   };
   d.most_kept = [](const Parameters& p, const StreamShape& shape, Index prompt) {
     const Index budget = p.budget.of(prompt);
