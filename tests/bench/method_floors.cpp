@@ -204,11 +204,6 @@ std::vector<MethodFloor> method_floors(const MethodSizes& sizes) {
          const double pairs = s.R * s.G * s.n;
          return flops(2.0 * kRank * pairs) + Work{0.0, pairs, 0.0, 0.0};
        }},
-      {"hsa", with({{"rank", count(kRank)}}), "8 P d bytes, 8 R G n, R G n / 4 exps",
-       [](const S& s) {
-         const double pairs = s.R * s.G * s.n / 4.0;
-         return numbers(s.P * s.d) + flops(2.0 * kRank * pairs) + Work{0.0, pairs, 0.0, 0.0};
-       }},
       {"loki", with({{"rank", count(kRank)}}), "P d^2, 32 P d, 32 R G n",
        [](const S& s) {
          return flops(s.P * s.d * s.d + 2.0 * kRank * s.P * s.d) +
