@@ -321,30 +321,38 @@ class Findings(unittest.TestCase):
 
     def check_the_second_model(self):
         rows = [row for row in table("gemma/field_modes") if row["at"] == 0.2]
-        self.assertEqual({(row["units"], row["groups"]) for row in rows}, {(12, 4)})
+        self.assertEqual({(row["units"], row["groups"]) for row in rows}, {(30, 10)})
         own = [row for row in rows if row["mode"] == "published" and "," not in row["method"]]
-        self.assertEqual((len(own), sum(side(row) < 0 for row in own), sum(side(row) > 0 for row in own)), (36, 6, 12))
-        self.assertEqual([sum(side(row) == of and row["holds"] == 4 for row in own) for of in (-1, 1)], [2, 5])
-        self.assertEqual({row["method"]: row["holds"] for row in own}["kf_merge"], 2)
-        kept = {"keys or values alone": 4, "a model of future queries": 3, "attention summed over rows": 3}
+        self.assertEqual((len(own), sum(side(row) < 0 for row in own), sum(side(row) > 0 for row in own)), (36, 15, 14))
+        self.assertEqual([sum(side(row) == of and row["holds"] == 10 for row in own) for of in (-1, 1)], [11, 13])
+        holds = {row["method"]: row["holds"] for row in own}
+        self.assertEqual((holds["kf_merge"], holds["attention_matching"]), (10, 5))
+        kept = {"attention of the last rows": -1, "a model of future queries": -1, "attention summed over rows": -1,
+                "keys or values alone": 1}
+        by_spectral = {"attention of the last rows": 0, "a model of future queries": 1, "attention summed over rows": 1}
         for row in table("gemma/field_families"):
             if row["at"] == 0.2:
-                if row["mode"] == "published" and row["family"] in kept:
-                    self.assertEqual(row["holds"], kept[row["family"]])
+                if row["family"] in kept:
+                    self.assertEqual((side(row), row["holds"]), (kept[row["family"]], 10))
+                if row["mode"] == "published" and row["family"] in by_spectral:
+                    self.assertEqual(side(row, "spectral"), by_spectral[row["family"]], row["family"])
                 self.assertGreaterEqual(side(row, "spectral"), 0, row["family"])
                 if row["family"] == "attention of the last rows":
-                    self.assertEqual((side(row), row["better"]), (0, 11))
+                    self.assertEqual(row["better"], 21)
         both = {(row["mode"], row["at"], row["metric"]): row for row in table("gemma/field_models")}
-        for mode, turned in (("published", {"attention_matching", "lagkv", "kcenter", "kf_merge"}),
-                             ("equalised", {"kf_merge", "keydiff"})):
+        for mode, third, opposed in (("published", "attention_matching", "attention_matching kf_merge"),
+                                     ("equalised", "keydiff", "kf_merge")):
             found = both[mode, 0.2, "frobenius"]
-            self.assertEqual((set(found["names"].split()), found["opposed"]), (turned, "kf_merge"))
-        turned = {(row["choice"], row["at"], row["other_at"], row["other_metric"]): set(row["names"].split())
+            self.assertEqual(set(found["names"].split()), {"kf_merge", "merge_cosine", third})
+            self.assertEqual(found["opposed"], opposed)
+        self.assertEqual(len(both["published", 0.2, "spectral"]["opposed"].split()), 7)
+        turned = {(row["choice"], row["at"], row["other_at"], row["other_metric"]):
+                  set(row["names"].replace("streaming_llm, original positions", "").split())
                   for row in table("gemma/field_orders") if (row["mode"], row["metric"]) == ("published", "frobenius")}
-        self.assertEqual(turned["mode", 0.2, 0.2, "frobenius"], {"compactor", "lagkv", "kcenter"})
-        self.assertEqual(turned["memory", 0.1, 0.2, "frobenius"], {"performer", "wildcat", "compactor"})
-        self.assertEqual(turned["memory", 0.2, 0.35, "frobenius"], {"kf_merge"})
-        self.assertEqual(len(turned["metric", 0.2, 0.2, "spectral"]), 10)
+        self.assertEqual(turned["mode", 0.2, 0.2, "frobenius"], {"compactor"})
+        self.assertEqual(turned["memory", 0.1, 0.2, "frobenius"], {"kcenter", "performer", "wildcat", "compactor"})
+        self.assertEqual(turned["memory", 0.2, 0.35, "frobenius"], {"merge_cosine"})
+        self.assertEqual([len(turned["metric", 0.2, 0.2, metric]) for metric in ("spectral", "mean")], [15, 2])
         by_model = [{row["method"]: row["frobenius"] for row in table(f"{model}/field_modes")
                      if (row["mode"], row["at"]) == ("published", 0.2)} for model in ("smollm2", "gemma")]
         self.assertEqual([each["h2o"] < each["snapkv"] for each in by_model], [False, True])
