@@ -5,8 +5,8 @@ mean over units after layer 0 of its error over that of the layer's own best tok
 the same budget. `rise` is in how many units the ratio of Frobenius errors is above 1, `overlap` the
 mean fraction of a layer's own best tokens that is read, with its interval over texts. `holds` is
 how many texts can be left out, one at a time, so that the interval keeps its side of 1.
-anchors_over_snapkv.csv has ratios to SnapKV's errors instead. anchors_distance.csv has overlap and
-error by layer and by the layer that it reads, at the least budget.
+anchors_over.csv has ratios to the errors of SnapKV and SparQ instead. anchors_distance.csv has
+overlap and error by layer and by the layer that it reads, at the least budget.
 """
 
 from argparse import Namespace, _SubParsersAction
@@ -24,7 +24,7 @@ OVERLAP, ANCHOR = "derived.overlap", "derived.anchor"
 EVERY, MATCH = "params.every", "params.match"
 BUDGETS = ["params.budget", "params.k"]
 SETTING = ["method", "at", "every", "match"]
-BEST, EVICTED = "oracle_topk", "snapkv"
+BEST, OTHERS = "oracle_topk", ("snapkv", "sparq")
 PAIRS = "one anchor"  # label of the cells that have one anchor after layer 0
 ALONE = 100  # layers from anchor to anchor where layer 0 is the only one
 
@@ -45,6 +45,7 @@ def run(arguments: Namespace) -> list[str]:
     cells = cells[cells["method"] != PAIRS]
     alone = cells[(cells["every"] == ALONE) & (cells["match"] == "closest")]
     over_best = ratios(cells, BEST)
+    over = pandas.concat([ratios(cells, other).assign(other=other) for other in OTHERS])
     columns = [*COSTS, "overlap"]
     table = ratio_table(over_best, SETTING, columns, held={"frobenius": "holds"})
     best = cells[cells["method"] == BEST]
@@ -52,9 +53,7 @@ def run(arguments: Namespace) -> list[str]:
     layers = layers[(layers["layer"] > layers["anchor"]) & (layers["at"] == layers["at"].min())]
     tables = {
         "anchors": table.merge(overlaps(over_best), "left", on=SETTING),
-        "anchors_over_snapkv": ratio_table(
-            ratios(cells, EVICTED), SETTING, COSTS, held={"frobenius": "holds"}
-        ),
+        "anchors_over": ratio_table(over, ["other", *SETTING], COSTS, held={"frobenius": "holds"}),
         "anchors_distance": ratio_table(layers, ["anchor", "layer"], ["overlap"], ["frobenius"]),
     }
     return write(tables, arguments.out)

@@ -320,6 +320,7 @@ class Made(unittest.TestCase):
             for layer, best, ratio in ((0, 0.1, 1.0), (1, 0.1, 2.0), (2, 0.01, 8.0), (3, 1e-15, 4.0)):
                 for method, params, error in (
                         ("oracle_topk", {"budget": 0.1}, best), ("snapkv", {"budget": 0.1}, 8 * best),
+                        ("sparq", {"k": 0.1}, 2 * best),
                         ("kascade", {"budget": 0.1, "every": 4, "match": "same"}, ratio * best),
                         ("kascade", {"budget": 0.1, "every": 100, "match": "closest"}, 4 * best)):
                     out = cell(method, params, error, 1.0, layer=layer)
@@ -338,7 +339,7 @@ class Made(unittest.TestCase):
         factor = numpy.exp(4.302653 * 0.1 / numpy.sqrt(3) / 0.6)
         self.assertAlmostEqual(table.loc[("kascade", 4)]["overlap_high"], 0.6 * factor, places=6)
         numpy.testing.assert_allclose(table.loc[("snapkv", 0)]["frobenius"], 8.0, rtol=1e-9)
-        numpy.testing.assert_allclose(over[over["every"] == 4]["frobenius"], 0.5, rtol=1e-9)
+        numpy.testing.assert_allclose(over[over["every"] == 4]["frobenius"], [0.5, 2.0], rtol=1e-9)
         self.assertEqual([tuple(row) for row in pairs[["anchor", "layer"]].to_numpy()], [(0, 1), (0, 2)])
         numpy.testing.assert_allclose(pairs["frobenius"], 4.0, rtol=1e-9)
         self.results([each for each in cells if each["key"]["algorithm"] != "oracle_topk"])
