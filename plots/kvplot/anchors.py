@@ -73,7 +73,7 @@ def read(path: Path) -> pandas.DataFrame:
         method=cells["label"],
         at=asked.where(asked < 1, fraction),
         every=cells[EVERY].fillna(0).astype(int),
-        match=cells[MATCH].fillna(""),
+        match=cells[MATCH].fillna("none"),
         overlap=cells[OVERLAP].astype(float),
         anchor=cells[ANCHOR].fillna(-1).astype(int),
     )
