@@ -49,6 +49,7 @@ MENU: dict[str, dict[str, str]] = {
         "plots/FINDINGS.md": "Findings",
         "plots/KEY_OFFSET.md": "Why low-bit keys fail on Qwen2.5",
         "plots/PAGING.md": "The cost of paging",
+        "plots/ANCHORS.md": "Tokens of an earlier layer",
         "plots/CALIBRATION.md": "Calibrated on other texts",
         "plots/METRICS.md": "Which metric to trust",
         "plots/GALLERY.md": "Gallery",

@@ -26,6 +26,7 @@ from kvplot.terminal import one_line, printable, show_warning
 
 # Further commands: modules with add_command(commands).
 COMMANDS = (
+    "anchors",
     "calibration",
     "field_modes",
     "findings",

@@ -25,6 +25,7 @@ from kvplot.loop_pictures import kl_over_memory, metrics, others, pairs, ranks
 from kvplot.papers import with_palette
 from kvplot.results import HEADLINE
 from kvplot.study_pictures import (
+    anchors,
     calibration,
     error_over_distance,
     key_offset,
@@ -296,6 +297,7 @@ PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "error_over_distance": error_over_distance,
     "calibration": calibration,
     "paging": paging,
+    "anchors": anchors,
     "reading": reading,
     "density": density,
     "tightness": tightness,

@@ -222,3 +222,42 @@ def paging(tables: Tables) -> pyplot.Figure:
     figure.supxlabel("Frobenius error / that of the free choice", fontsize="medium")
     style.legend_above(axes[0][0], handles_of(dict(PAGED.values())))
     return figure
+
+
+ANCHORS = pyplot.get_cmap("viridis")([each / 6 for each in range(6)])
+# Settings of the figure of anchors: method, layers from anchor to anchor, heads; words and colour.
+READ = {
+    ("kascade", 2, "closest"): ("anchors every 2 layers", COLOURS[0]),
+    ("kascade", 4, "closest"): ("anchors every 4 layers", COLOURS[0]),
+    ("kascade", 8, "closest"): ("anchors every 8 layers", COLOURS[0]),
+    ("kascade", 100, "closest"): ("layer 0 alone", COLOURS[0]),
+    ("kascade", 4, "same"): ("every 4 layers, head of one number", COLOURS[2]),
+    ("kascade", 4, "pooled"): ("every 4 layers, one choice a layer", COLOURS[2]),
+    ("sparq", 0, "none"): ("SparQ, 16 channels", COLOURS[1]),
+    ("quest", 0, "none"): ("Quest, pages of 16", COLOURS[1]),
+    ("snapkv", 0, "none"): ("SnapKV (evicts)", COLOURS[3]),
+}
+
+
+def anchors(tables: Tables) -> pyplot.Figure:
+    """Error of reading another layer's tokens over that of the layer's own best, and the overlap of
+    the two sets over the layers between."""
+    rows = tables.read("smollm2/anchors")
+    rows = rows[rows["at"] == 0.1].set_index(["method", "every", "match"])
+    figure, axes = style.panels(1, 2, 3.0)
+    axis, of_layers = axes[0]
+    own = rows.loc[list(READ)].reset_index()
+    dots(axis, own, "frobenius", [colour for _, colour in READ.values()])
+    name_rows(axis, [words for words, _ in READ.values()])
+    ratio_axis(axis, "Frobenius error / that of the layer's own best tokens")
+    pairs = tables.read("smollm2/anchors_distance")
+    for anchor, colour, marker in zip((0, 1, 4, 8, 16, 24), ANCHORS, "os^vDP"):
+        each = pairs[pairs["anchor"] == anchor]
+        of_layers.plot(each["layer"] - anchor, each["overlap"], "-", color=colour, marker=marker,
+                       markersize=3, linewidth=0.8, label=f"layer {anchor}")  # fmt: skip
+    of_layers.axhline(0.1, linestyle=":", color="black", label="by chance")
+    of_layers.set_xlabel("layers from the anchor to the reading layer")
+    of_layers.set_ylabel("share of own best tokens that is read")
+    of_layers.set_ylim(0.0, 1.0)
+    of_layers.legend(title="anchor", ncols=2)
+    return figure

@@ -221,7 +221,7 @@ class Findings(unittest.TestCase):
             self.assertEqual(change[setting]["kl_holds"], change[setting]["texts"])
 
     def test_pages_of_studies(self):
-        for name in ("PAGING", "CALIBRATION"):
+        for name in ("ANCHORS", "CALIBRATION", "PAGING"):
             for title, text in sections((ROOT / f"plots/{name}.md").read_text(encoding="utf-8")).items():
                 with self.subTest(name=name, title=title):
                     self.assertEqual(loose_numbers(text), [])

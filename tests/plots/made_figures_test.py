@@ -18,7 +18,7 @@ try:
     import h5py
     import numpy
     import pandas
-    from kvplot import Results, ResultsError, calibration, field_modes, looks, paging, papers, style
+    from kvplot import Results, ResultsError, anchors, calibration, field_modes, looks, paging, papers, style
     from kvplot.dump import Dump
     from kvplot.figure import facts
     from kvplot.figures import (balancekv_layers, bytes_per_token, clusterability, displacement, ecdf, failure_rate,
@@ -311,6 +311,40 @@ class Made(unittest.TestCase):
         path.write_text(json.dumps(document(cells[-1:])))
         with self.assertRaisesRegex(ResultsError, "nothing|no cell"):
             calibration.run(Namespace(results=[path], out=self.folder))
+
+    def test_anchors_pair_each_setting_with_the_own_best_tokens_of_its_layer(self):
+        """With anchors every 4 layers the error is 2 and 8 times that of the own best tokens in layers 1 and 2 of three
+        texts, SnapKV's 8 times it. Layer 0, which reads all, and an own error of 0 to rounding do not count."""
+        cells = []
+        for sequence in "012":
+            for layer, best, ratio in ((0, 0.1, 1.0), (1, 0.1, 2.0), (2, 0.01, 8.0), (3, 1e-15, 4.0)):
+                for method, params, error in (
+                        ("oracle_topk", {"budget": 0.1}, best), ("snapkv", {"budget": 0.1}, 8 * best),
+                        ("sparq", {"k": 0.1}, 2 * best),
+                        ("kascade", {"budget": 0.1, "every": 4, "match": "same"}, ratio * best),
+                        ("kascade", {"budget": 0.1, "every": 100, "match": "closest"}, 4 * best)):
+                    out = cell(method, params, error, 1.0, layer=layer)
+                    out["key"]["sequence"] = sequence
+                    if method == "kascade":
+                        out["derived"] = {"anchor": 0, "overlap": 0.5 + 0.1 * int(sequence)}
+                    cells.append({**out, "id": out["id"] + sequence, "traffic": traffic(0.1)})
+        self.results(cells)
+        path = self.folder / "results.json"
+        table, over, pairs = map(pandas.read_csv, anchors.run(Namespace(results=[path], out=self.folder)))
+        table = table.set_index(["method", "every"])
+        numpy.testing.assert_allclose(table.loc[("kascade", 4)]["frobenius"], 4.0, rtol=1e-9)
+        numpy.testing.assert_allclose(table.loc[("kascade", 4)]["overlap"], 0.6, rtol=1e-9)
+        self.assertEqual(list(table.loc[("kascade", 4)][["rise", "holds", "groups", "units"]]), [6, 3, 3, 6])
+        # Means 0.5, 0.6 and 0.7: standard error 0.1 / sqrt 3, and Student's t of two degrees 4.302653.
+        factor = numpy.exp(4.302653 * 0.1 / numpy.sqrt(3) / 0.6)
+        self.assertAlmostEqual(table.loc[("kascade", 4)]["overlap_high"], 0.6 * factor, places=6)
+        numpy.testing.assert_allclose(table.loc[("snapkv", 0)]["frobenius"], 8.0, rtol=1e-9)
+        numpy.testing.assert_allclose(over[over["every"] == 4]["frobenius"], [0.5, 2.0], rtol=1e-9)
+        self.assertEqual([tuple(row) for row in pairs[["anchor", "layer"]].to_numpy()], [(0, 1), (0, 2)])
+        numpy.testing.assert_allclose(pairs["frobenius"], 4.0, rtol=1e-9)
+        self.results([each for each in cells if each["key"]["algorithm"] != "oracle_topk"])
+        with self.assertRaisesRegex(ResultsError, "oracle_topk"):
+            anchors.run(Namespace(results=[path], out=self.folder))
 
     def test_at_memory_takes_the_nearest_setting_of_each_label(self):
         cells = [cell("h2o", {"budget": b}, 1 / b, b / 100) for b in (10, 30, 60)]
