@@ -1,9 +1,11 @@
 // kascade: holds every token; each row reads the tokens that the same row attends to most in an
-// anchor layer, the last one up to its own. Layer 0 is an anchor, and may read all.
+// anchor layer, the last one up to its own. The first layer of the scope is an anchor; layer 0 may
+// read all.
 //
 // Source: Kascade (Deshmukh et al. 2025, 2512.16391); code microsoft/kascade 76aea84
 // (src/strategies/KascadeStrategy.py, PooledKascadeStrategy.py, NoRemapKascadeStrategy.py).
-//   k -> budget; recompute_layers -> 0, first, first + every, ..; tile_size: 1, as in its decoding
+//   k -> budget; recompute_layers -> 0, first, first + every, .., counted among the layers of the
+//   scope; tile_size: 1, as in its decoding
 //   attn_weights_per_khead: softmax summed over a KV head's query heads; pooled: over the layer's
 //   head mapping -> match closest: of the anchor's KV heads, the one whose best tokens catch most
 //   of this head's attention, over what its own best catch, averaged over rows
@@ -41,13 +43,11 @@ struct Parameters {
   auto operator<=>(const Parameters&) const = default;
 };
 
-constexpr int kNone = -1;
+constexpr int kNone = -1;  // no layer
 
-// The layer whose tokens a layer reads, maybe itself; kNone: it reads all.
-int anchor_of(const Parameters& p, int layer) {
-  if (layer == 0 && p.whole) return kNone;
-  if (layer < std::max<Index>(p.first, 1)) return 0;
-  return static_cast<int>(layer - (layer - p.first) % p.every);
+// The anchor of the layer number `place` of the scope, maybe itself, as such a number.
+Index anchor_place(const Parameters& p, Index place) {
+  return place < std::max<Index>(p.first, 1) ? 0 : place - (place - p.first) % p.every;
 }
 
 // Attention probabilities of a row's tokens, summed over the query heads: e and max by query head.
@@ -88,6 +88,7 @@ struct AnchorReads {
     std::map<int, std::vector<Tokens>> decode;  // the decode rows
   };
   struct Result {
+    std::map<int, int> anchor_of;                 // by layer
     std::map<int, Layer> anchors;                 // by layer
     std::map<std::pair<int, int>, int> followed;  // by layer and KV head, where it is mapped
   };
@@ -95,17 +96,22 @@ struct AnchorReads {
   Result compute(const ModelContext& context) const {
     Result out;
     Sums sums;
+    std::vector<int> layers;  // so far
     context.for_each_stream([&](const Stream& stream) {
       throw_if_stopped();
       const int layer = stream.id.layer;
-      if (layer != sums.layer) take_pooled(context, sums, out);
-      if (is_anchor(layer)) {
+      if (layers.empty() || layers.back() != layer) {
+        take_pooled(context, sums, out);
+        layers.push_back(layer);
+      }
+      const int anchor = layers[anchor_place(p, std::ssize(layers) - 1)];
+      out.anchor_of[layer] = anchor;
+      if (anchor == layer) {
         sums.layer = layer;
         rank(context, stream, sums, out.anchors[layer]);
-      } else if (p.match == Heads::kClosest && anchor_of(p, layer) != kNone) {
-        const auto anchor = out.anchors.find(anchor_of(p, layer));
-        if (anchor == out.anchors.end()) return;  // the cell says so
-        out.followed[{layer, stream.id.kv_head}] = closest(context, stream, anchor->second.window);
+      } else if (p.match == Heads::kClosest) {
+        out.followed[{layer, stream.id.kv_head}] =
+            closest(context, stream, out.anchors.at(anchor).window);
       }
     });
     take_pooled(context, sums, out);
@@ -131,8 +137,6 @@ struct AnchorReads {
     int layer = kNone;
     std::vector<std::vector<double>> by_row;
   };
-
-  bool is_anchor(int layer) const { return layer == 0 || anchor_of(p, layer) == layer; }
 
   template <class Body>
   static void for_each_share(const ModelContext& context, const Stream& stream, Index first,
@@ -198,23 +202,17 @@ struct AnchorReads {
 class Kascade final : public Algorithm {
  public:
   Kascade(const Parameters& p, const CellContext& context)
-      : stream_(context.stream),
-        prompt_(context.prompt),
-        budget_(p.budget.of(context.prompt)),
-        anchor_(anchor_of(p, context.stream.id.layer)) {
-    if (anchor_ == kNone) return;
+      : stream_(context.stream), prompt_(context.prompt), budget_(p.budget.of(context.prompt)) {
+    if (p.whole && stream_.id.layer == 0) return;
     const AnchorReads::Result& reads = context.shared.get(AnchorReads{p});
-    const auto anchor = reads.anchors.find(anchor_);
-    if (anchor == reads.anchors.end()) {
-      throw CellError("layer " + std::to_string(stream_.id.layer) + " reads the tokens of layer " +
-                      std::to_string(anchor_) + ", which is not part of the scope");
-    }
+    anchor_ = reads.anchor_of.at(stream_.id.layer);
+    const AnchorReads::Layer& anchor = reads.anchors.at(anchor_);
     const auto followed = reads.followed.find({stream_.id.layer, stream_.id.kv_head});
     head_ = p.match == Heads::kPooled          ? 0
             : followed != reads.followed.end() ? followed->second
                                                : stream_.id.kv_head;
-    const auto rows = anchor->second.decode.find(head_);
-    if (rows == anchor->second.decode.end()) {
+    const auto rows = anchor.decode.find(head_);
+    if (rows == anchor.decode.end()) {
       throw CellError("layer " + std::to_string(anchor_) + " of the scope has no KV head " +
                       std::to_string(head_));
     }
@@ -256,7 +254,7 @@ class Kascade final : public Algorithm {
   const Stream& stream_;
   const Index prompt_;
   const Index budget_;
-  const int anchor_;
+  int anchor_ = kNone;  // the layer whose tokens are read, maybe the own; none: all are
   int head_ = 0;
   bool pooled_ = false;
   const std::vector<Tokens>* rows_ = nullptr;  // by decode row
@@ -293,8 +291,11 @@ AlgorithmDescription describe() {
       field("budget", &P::budget, "tokens read by a row, or a fraction of the prompt")
           .at_least(1)
           .required(),
-      field("every", &P::every, "layers from one anchor to the next").at_least(1).at_most(1e6),
-      field("first", &P::first, "the first anchor after layer 0, which is one")
+      field("every", &P::every, "layers from one anchor to the next, counted in the scope")
+          .at_least(1)
+          .at_most(1e6),
+      field("first", &P::first,
+            "layers of the scope before its second anchor; the first layer is an anchor")
           .at_least(0)
           .at_most(1e6),
       field("match", &P::match,
