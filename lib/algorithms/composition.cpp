@@ -328,7 +328,7 @@ AlgorithmDescription named_in_pair(AlgorithmDescription reader) {
   for (Parameter& parameter : reader.parameters) parameter.name = kThen + parameter.name;
   for (ExactlyOneOf& exclusive : reader.exactly_one_of) {
     for (auto& names : exclusive.alternatives) {
-      for (std::string& name : names) name = kThen + name;
+      for (std::string& name : names) name.insert(0, kThen);
     }
   }
   return reader;

@@ -177,7 +177,7 @@ Index SweepEntry::points() const { return points_of(axes); }
 Params SweepEntry::point(Index i) const { return point_of(axes, algorithm->parameters, i); }
 
 std::string SweepEntry::place_of(const std::string& name) const {
-  const std::string then = child(pointer, "then");
+  std::string then = child(pointer, "then");
   if (composition && name == "then") return then;
   const auto of_reader = composition ? name_in_reader(name) : std::nullopt;
   return child(child(of_reader ? then : pointer, "params"), of_reader.value_or(name));
