@@ -117,7 +117,8 @@ TEST_CASE("kascade, worked: a layer reads what the layer before it attends to") 
   const auto anchor = layer(1, {1, 8, 2, 4, 1});
   const auto other = layer(2, {9, 1, 1, 1, 1});
   const std::vector<const Stream*> streams = {&anchor->stream, &other->stream};
-  const auto kept = kept_in_scope("kascade", streams, 3, given({.budget = 2, .first = 0, .window = 2}));
+  const auto kept =
+      kept_in_scope("kascade", streams, 3, given({.budget = 2, .first = 0, .window = 2}));
   CHECK(kept[0] == KeptSets{{1, 3}, {1, 3}});
   CHECK(kept[1] == kept[0]);
 }
