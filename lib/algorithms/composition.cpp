@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 #include <vector>
 
 #include "kernels/row_exponentials.hpp"
@@ -294,11 +293,6 @@ CellMemory memory_of_pair(const Part& first, const Part& reader, const Params& p
 
 }  // namespace
 
-std::optional<std::string> name_in_reader(const std::string& name) {
-  const std::string_view then = kThen;
-  return name.starts_with(then) ? std::optional(name.substr(then.size())) : std::nullopt;
-}
-
 std::optional<std::string> cannot_be_first(const AlgorithmDescription& algorithm,
                                            const Params& params) {
   const auto refuse = [&](const char* why) {
@@ -346,7 +340,7 @@ std::shared_ptr<const AlgorithmDescription> composition(const AlgorithmDescripti
   AlgorithmDescription& d = *pair;
   d.first = first;
   d.reader = reader;
-  d.id = first->id + "+" + reader->id;
+  d.id = first->id + kPairMark + reader->id;
   d.title = first->title + "; of these " + reader->title;
   d.source = first->source + "; " + reader->source;
   const AlgorithmDescription named = named_in_pair(reading);

@@ -14,14 +14,9 @@
 #include <utility>
 
 #include "algorithms/algorithm.hpp"
+#include "core/pair_names.hpp"
 
 namespace kvbench {
-
-// Before the names of the reading method's parameters and derived values in those of the pair.
-inline constexpr const char* kThen = "then.";
-
-// The reading method's own name for one that begins with kThen; none for any other.
-std::optional<std::string> name_in_reader(const std::string& name);
 
 // Why no other method can read what this one keeps with these parameters, as "X ..; remedy"; none:
 // one can. It needs tokens with their own keys and values, of weight 1, of which none go later.

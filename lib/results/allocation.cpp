@@ -8,9 +8,9 @@
 #include <numeric>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 
+#include "core/pair_names.hpp"
 #include "numerics/knapsack.hpp"
 #include "results/cell_field.hpp"
 #include "results/cell_metric.hpp"
@@ -32,27 +32,22 @@ std::string method_label(const Json& cell, bool is_stored) {
   return is_stored ? label.substr(0, label.rfind(kStorageMark)) : label;
 }
 
-constexpr std::string_view kThen = "then.";  // before the second method's parameters in a key
-
 // Cells' setting as an entry of a sweep: a pair's second method in `then`, calibration files by
 // their paths. `files`: the results' list of these.
 Json sweep_entry(const Json& setting, const Json& files) {
-  const auto id = setting.at("algorithm").get<std::string>();
-  const std::size_t end = std::min(id.find('+'), id.size());
-  Json entry = {{"algorithm", id.substr(0, end)}, {"label", setting.at("label")}};
+  const auto [first, second] = ids_of_pair(setting.at("algorithm").get<std::string>());
+  Json entry = {{"algorithm", first}, {"label", setting.at("label")}};
   Json& params = entry["params"] = Json::object();
   Json of_second = Json::object();
   for (const auto& [name, value] : setting.at("params").items()) {
-    const bool is_second = end < id.size() && name.starts_with(kThen);
-    Json& own = is_second ? of_second[name.substr(kThen.size())] : params[name];
+    const auto in_second = second.empty() ? std::nullopt : name_in_reader(name);
+    Json& own = in_second ? of_second[*in_second] : params[name];
     own = value;
     for (const Json& file : files) {
       if (file.at("fingerprint") == value) own = file.at("path");
     }
   }
-  if (end < id.size()) {
-    entry["then"] = {{"algorithm", id.substr(end + 1)}, {"params", std::move(of_second)}};
-  }
+  if (!second.empty()) entry["then"] = {{"algorithm", second}, {"params", std::move(of_second)}};
   return entry;
 }
 

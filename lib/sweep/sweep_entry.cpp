@@ -43,7 +43,7 @@ const AlgorithmDescription* read_algorithm(const json& entry, const SweepKeys& k
     known.insert(known.end(), algorithm.aliases.begin(), algorithm.aliases.end());
   }
   const std::string near = errors.is_full() ? "" : did_you_mean(id, known);
-  const std::string remedy = id.find('+') == std::string::npos
+  const std::string remedy = ids_of_pair(id).second.empty()
                                  ? "; see kvbench list algorithms"
                                  : "; name the second method of a pair in \"then\"";
   errors.add(place, fmt::format("unknown algorithm {}{}", id, near.empty() ? remedy : near));

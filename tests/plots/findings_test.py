@@ -258,6 +258,25 @@ class Findings(unittest.TestCase):
             self.assertEqual((decoded[name, 16, "head"], decoded[name, 1, "layer"]), (of_pages, of_layer), name)
         self.assertEqual(decoded["uniform", 16, "model"], 0)
 
+    def test_claims_of_anchors(self):
+        """Verdicts and ranges of its prose."""
+        page = " ".join((ROOT / "plots/ANCHORS.md").read_text(encoding="utf-8").split())
+        best = {(row["method"], row["at"], row["every"], row["match"]): row for row in table("smollm2/anchors")}
+        over = {(row["other"], row["at"], row["every"], row["match"]): row for row in table("smollm2/anchors_over")
+                if row["method"] == "kascade"}
+        self.assertIn(f"have {best['kascade', 0.1, 4, 'closest']['frobenius']:.1f} times the error", page)
+        self.assertEqual({(side(row), row["holds"]) for row in best.values()}, {(1, 10)})
+        self.assertEqual({(side(row), row["holds"]) for key, row in over.items() if key[0] == "sparq"}, {(1, 10)})
+        for at in (0.1, 0.2):
+            self.assertEqual([(side(row), row["holds"]) for row in (over["snapkv", at, every, "closest"] for every in
+                              (2, 4, 8))], [(-1, 10), (-1, 10), (1, 10)])
+        same = over["snapkv", 0.1, 4, "same"]
+        self.assertEqual((side(same), side(same, "spectral"), 10 - same["holds"]), (1, 0, 6))
+        pairs = {(row["anchor"], row["layer"]): row["overlap"] for row in table("smollm2/anchors_distance")}
+        for words, own in (("the layer after an anchor finds", [x for (a, b), x in pairs.items() if b == a + 1]),
+                           ("Layer 0 finds", [x for (a, _), x in pairs.items() if a == 0])):
+            self.assertIn(f"{words} {min(own):.2f} to {max(own):.2f} of", page)
+
     def test_methods_that_no_choice_turns(self):
         sides = {}
         for n in (64, 128, 256):

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "algorithms/mechanisms/enough_budget.hpp"
-
 namespace kvbench {
 
 CompressOnce::CompressOnce(const CellContext& context, Index sinks, Index recent,

@@ -1,6 +1,7 @@
 // Methods that compress once, at the end of the prompt; every decode token is kept.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,10 +58,21 @@ std::optional<KeptCounts> most_kept_once(Index budget, Index weighted, const Str
 std::string smaller_budget(Index budget, Index sinks, Index recent,
                            const std::string& recent_name = "recent");
 
+// Last tokens that are always kept, by the budget.
+using RecentOf = std::function<Index(Index budget)>;
+
+// The same where recent tokens follow from the budget. A budget of `whole` tokens keeps every
+// token.
+std::string smaller_budget(Index budget, Index sinks, const RecentOf& recent_of, Index whole,
+                           const std::string& recent_name = "recent");
+
 // Skips of a method with a budget: the budget resolves to 0, or is smaller than sinks + recent
 // although the prompt does not fit into it.
 std::optional<std::string> cannot_compress(const TokenCount& budget, const TokenCount& sinks,
                                            Index recent, const StreamShape& shape, Index prompt,
                                            const std::string& recent_name = "recent");
+std::optional<std::string> cannot_compress(const TokenCount& budget, const TokenCount& sinks,
+                                           const RecentOf& recent_of, const StreamShape& shape,
+                                           Index prompt);
 
 }  // namespace kvbench

@@ -18,7 +18,6 @@
 #include "algorithms/mechanisms/accumulated_scores.hpp"
 #include "algorithms/mechanisms/attention_evictor.hpp"
 #include "algorithms/mechanisms/compress_once.hpp"
-#include "algorithms/mechanisms/enough_budget.hpp"
 #include "algorithms/mechanisms/key_cosine.hpp"
 
 namespace kvbench::methods::d2o {

@@ -25,6 +25,7 @@
 
 #include "algorithms/mechanisms/budget.hpp"
 #include "algorithms/mechanisms/group_rule.hpp"
+#include "algorithms/mechanisms/page_bounds.hpp"
 #include "algorithms/mechanisms/read_share.hpp"
 #include "algorithms/typed_algorithm.hpp"
 #include "numerics/canonical.hpp"
@@ -41,26 +42,15 @@ struct Parameters {
 class HybridSparse final : public Algorithm {
  public:
   HybridSparse(const Parameters& p, const CellContext& context)
-      : stream_(context.stream), p_(p), budget_(p.budget.of(context.prompt)) {}
+      : stream_(context.stream),
+        p_(p),
+        budget_(p.budget.of(context.prompt)),
+        bounds_(context.stream, p.page) {}
 
   void extend(Index first, Index last) override {
-    const Index d = stream_.shape.d;
-    for (Index token = first; token < last; ++token) {
-      const double* key = stream_.keys.row(token);
-      if (token % p_.page == 0) {
-        low_.insert(low_.end(), key, key + d);
-        high_.insert(high_.end(), key, key + d);
-        continue;
-      }
-      double* low = low_.data() + token / p_.page * d;
-      double* high = high_.data() + token / p_.page * d;
-      for (Index c = 0; c < d; ++c) {
-        low[c] = std::min(low[c], key[c]);
-        high[c] = std::max(high[c], key[c]);
-      }
-    }
-    const Index pages = std::ssize(low_) / d;
-    sketch_.lookup = {.held_numbers = (p_.page > 1 ? 2 : 1) * pages * d,
+    bounds_.extend(first, last);
+    const Index pages = bounds_.pages();
+    sketch_.lookup = {.held_numbers = (p_.page > 1 ? 2 : 1) * pages * stream_.shape.d,
                       .read_numbers = pages * p_.rank};
   }
 
@@ -82,11 +72,11 @@ class HybridSparse final : public Algorithm {
     return best_tokens(sizes, 0, p_.rank);
   }
 
-  // The bound of a page in channel c whose sign the query heads of the group decide together.
-  const std::vector<double>& bounds(Index row, Index c) const {
+  // The bounds of pages in channel c, whose sign the query heads of the group decide together.
+  ConstMatrix bounds(Index row, Index c) const {
     double sum = 0.0;
     for (int g = 0; g < stream_.shape.heads_per_kv; ++g) sum += stream_.query(g, row)[c];
-    return sum > 0.0 ? high_ : low_;
+    return sum > 0.0 ? bounds_.high() : bounds_.low();
   }
 
   double coverage(const double* query, const std::vector<Index>& channels) const {
@@ -102,11 +92,11 @@ class HybridSparse final : public Algorithm {
                   std::vector<double>& total) const {
     const StreamShape& shape = stream_.shape;
     const double* query = stream_.query(g, row.row);
-    const auto pages = static_cast<Index>(low_.size()) / shape.d;
+    const Index pages = bounds_.pages();
     std::vector<double> scores(static_cast<std::size_t>(pages), 0.0);
     for (const Index c : channels) {
-      const double* bound = bounds(row.row, c).data() + c;
-      for (Index page = 0; page < pages; ++page) scores[page] += query[c] * bound[page * shape.d];
+      const ConstMatrix bound = bounds(row.row, c);
+      for (Index page = 0; page < pages; ++page) scores[page] += query[c] * bound(page, c);
     }
     const double scale = shape.scale / std::sqrt(coverage(query, channels));
     for (double& x : scores) {
@@ -132,8 +122,7 @@ class HybridSparse final : public Algorithm {
   const Stream& stream_;
   const Parameters p_;
   const Index budget_;
-  std::vector<double> low_;   // [pages, d] least entry of the keys so far
-  std::vector<double> high_;  // [pages, d] largest
+  PageBounds bounds_;
 };
 
 }  // namespace
@@ -170,8 +159,7 @@ AlgorithmDescription describe() {
            " channels of a key";
   };
   d.memory = [](const Parameters& p, const StreamShape& shape, Index) {
-    const Index pages = shape.tokens / p.page + 1;
-    return CellMemory{.held = 32.0 * static_cast<double>(pages * shape.d)};
+    return CellMemory{.held = 32.0 * static_cast<double>(PageBounds::most_numbers(shape, p.page))};
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<HybridSparse>(p, context);

@@ -12,7 +12,6 @@
 #include <numeric>
 
 #include "algorithms/mechanisms/compress_once.hpp"
-#include "algorithms/mechanisms/enough_budget.hpp"
 #include "numerics/canonical.hpp"
 #include "numerics/counter_rng.hpp"
 

@@ -19,6 +19,7 @@
 
 #include "algorithms/mechanisms/budget.hpp"
 #include "algorithms/mechanisms/group_rule.hpp"
+#include "algorithms/mechanisms/page_bounds.hpp"
 #include "algorithms/mechanisms/read_share.hpp"
 #include "algorithms/typed_algorithm.hpp"
 
@@ -36,43 +37,23 @@ struct Parameters {
 
 constexpr Index kMinPages = 3;  // limit of the released evaluation
 
-// Numbers of the lower bounds of all pages.
-Index lower_bounds(Index page, const StreamShape& shape) {
-  return (shape.tokens / page + 1) * shape.d;
-}
-
 class Quest final : public Algorithm {
  public:
   Quest(const Parameters& p, const CellContext& context)
-      : stream_(context.stream), p_(p), budget_(p.budget.of(context.prompt)) {
-    const auto numbers = static_cast<std::size_t>(lower_bounds(p.page, stream_.shape));
-    low_.reserve(numbers);
-    high_.reserve(numbers);
-  }
+      : stream_(context.stream),
+        p_(p),
+        budget_(p.budget.of(context.prompt)),
+        bounds_(context.stream, p.page) {}
 
   void extend(Index first, Index last) override {
-    const Index d = stream_.shape.d;
-    for (Index token = first; token < last; ++token) {
-      const double* key = stream_.keys.row(token);
-      if (token % p_.page == 0) {
-        low_.insert(low_.end(), key, key + d);
-        high_.insert(high_.end(), key, key + d);
-        continue;
-      }
-      double* low = low_.data() + token / p_.page * d;
-      double* high = high_.data() + token / p_.page * d;
-      for (Index c = 0; c < d; ++c) {
-        low[c] = std::min(low[c], key[c]);
-        high[c] = std::max(high[c], key[c]);
-      }
-    }
-    const auto numbers = static_cast<Index>(low_.size() + high_.size());
+    bounds_.extend(first, last);
+    const Index numbers = 2 * bounds_.pages() * stream_.shape.d;
     sketch_.lookup = {.held_numbers = numbers, .read_numbers = numbers};
   }
 
   void prepare(const RowLogits& row) override {
     const Index tokens = row.row + 1;
-    const std::size_t pages = low_.size() / static_cast<std::size_t>(stream_.shape.d);
+    const auto pages = static_cast<std::size_t>(bounds_.pages());
     sketch_.clear();
     read_by_scores(
         p_.share, row.heads_per_kv, pages,
@@ -85,9 +66,9 @@ class Quest final : public Algorithm {
  private:
   void add_bounds(const double* query, std::vector<double>& bounds) const {
     const Index d = stream_.shape.d;
-    for (std::size_t page = 0; page < bounds.size(); ++page) {
-      const double* low = low_.data() + static_cast<Index>(page) * d;
-      const double* high = high_.data() + static_cast<Index>(page) * d;
+    for (Index page = 0; page < std::ssize(bounds); ++page) {
+      const double* low = bounds_.low().row(page);
+      const double* high = bounds_.high().row(page);
       double sum = 0.0;
       for (Index c = 0; c < d; ++c) sum += std::max(query[c] * low[c], query[c] * high[c]);
       bounds[page] += sum;
@@ -121,8 +102,7 @@ class Quest final : public Algorithm {
   const Stream& stream_;
   const Parameters p_;
   const Index budget_;
-  std::vector<double> low_;   // [pages, d] least entry of the keys so far
-  std::vector<double> high_;  // [pages, d] largest
+  PageBounds bounds_;
 };
 
 }  // namespace
@@ -160,7 +140,7 @@ AlgorithmDescription describe() {
     return empty_budget(p.budget, prompt);
   };
   d.memory = [](const Parameters& p, const StreamShape& shape, Index) {
-    return CellMemory{.held = 16.0 * static_cast<double>(lower_bounds(p.page, shape))};
+    return CellMemory{.held = 16.0 * static_cast<double>(PageBounds::most_numbers(shape, p.page))};
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Quest>(p, context);
