@@ -16,7 +16,7 @@ namespace kvbench {
 
 struct PromptMask {
   Index block = 1;                              // tokens, and rows, of a block
-  Index blocks = 0;                             // of the prompt; the last may be shorter
+  Index blocks = 0;                             // the last one may be shorter
   std::vector<std::vector<std::uint8_t>> read;  // by query head: [blocks (rows), blocks (tokens)]
 
   // No block is read.
