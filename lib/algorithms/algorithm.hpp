@@ -228,6 +228,9 @@ struct AlgorithmFacts {
   // needs logits, the sketch answers such a row as it answers a decode row, as if no prompt were
   // there; fractions of the prompt in parameters keep their meaning.
   bool answers_prompt_rows = false;
+  // With answers_prompt_rows: which tokens a row of the prompt reads depends on the whole prompt,
+  // and a later row reads all of them, so that rows of the prompt alone are scored.
+  bool masks_prompt = false;
   // Whether it keeps every token, and chooses by a row's query which it reads: then it may read
   // what another method kept (composition.hpp).
   bool reads = false;

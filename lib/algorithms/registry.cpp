@@ -59,6 +59,8 @@ namespace kvbench {
   ALGORITHM(hyperattention)           \
   ALGORITHM(kdeformer)                \
   ALGORITHM(blasst)                   \
+  ALGORITHM(xattention)               \
+  ALGORITHM(flexprefill)              \
   ALGORITHM(oracle_topk)              \
   ALGORITHM(given)
 

@@ -112,6 +112,11 @@ class Planner {
       return "evaluate.rows asks for rows of the prompt, and " + algorithm.id +
              " answers decode rows alone";
     }
+    if (!scores_prompt(group) && algorithm.masks_prompt && group.shape.causal) {
+      return algorithm.id +
+             " leaves tokens out in rows of the prompt alone; score these with "
+             "\"evaluate\": {\"rows\": {\"prompt\": {\"every\": 8}}}";
+    }
     return reason_to_skip(algorithm, params, group.shape, group.prompt);
   }
 

@@ -110,6 +110,15 @@ class Commands(Folder):
         for skip in plan["skips"]:
             self.assertIn(f"{skip['cells']} {', '.join(skip['labels'])}: {skip['reason']}", text)
 
+    def test_a_mask_of_prompt_rows_is_skipped_elsewhere_and_says_how_to_score_them(self):
+        masks = [{"algorithm": "xattention"}, {"algorithm": "flexprefill"}]
+        plan = strict_json(self.data("plan", "--config", self.sweep(masks), "--json"))
+        self.assertEqual(plan["skipped"], plan["cells"])
+        for skip in plan["skips"]:
+            members = json.loads("{" + skip["reason"].partition("score these with ")[2] + "}")
+            plan = strict_json(self.data("plan", "--config", self.sweep(masks, **members), "--json"))
+            self.assertEqual((plan["skipped"], plan["cells"] > 0), (0, True))
+
     def test_rows_that_reach_into_the_prompt_are_told_of(self):
         config = self.sweep(evaluate={"rows": {"last": 60}})
         for command in (("plan",), ("run", "--out", self.folder / "out")):

@@ -116,7 +116,8 @@ TEST_CASE("every registered algorithm is tried, and every row by hand belongs to
 }
 
 // All others are seen below never to hold a token again. Parameters that read all that is visible,
-// or the last of it, give nothing to see, but those of no algorithm all do.
+// or the last of it, give nothing to see, but those of no algorithm all do. What masks rows of the
+// prompt reads all that a later row sees.
 TEST_CASE("what says that it drops nothing for good is seen to hold a token again") {
   std::vector<std::unique_ptr<OwnedStream>> streams;
   for (const StreamSpec& spec : specs()) streams.push_back(make_stream(spec));
@@ -124,7 +125,7 @@ TEST_CASE("what says that it drops nothing for good is seen to hold a token agai
   for (const Subject& subject : subjects()) {
     for (const Point& point : subject.row->points) {
       const Params params = params_for(*subject.algorithm, point.given);
-      if (!subject.algorithm->never_evicts(params)) continue;
+      if (!subject.algorithm->never_evicts(params) || subject.algorithm->masks_prompt) continue;
       bool ran = false;
       bool holds_again = false;
       bool reads_latest = true;

@@ -121,7 +121,10 @@ void print_algorithms(const std::vector<std::string>& names) {
     for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
       fmt::print("  exactly one of: {}\n", alternatives_text(exclusive, "", "; or "));
     }
-    if (algorithm.answers_prompt_rows) fmt::print("  rows of the prompt can be scored\n");
+    if (algorithm.answers_prompt_rows) {
+      fmt::print("  rows of the prompt can be scored{}\n",
+                 algorithm.masks_prompt ? ", no others" : "");
+    }
     if (algorithm.reads) fmt::print("  may read what another method kept (\"then\")\n");
     fmt::print("\n");
   }

@@ -1,0 +1,74 @@
+#include "algorithms/mechanisms/prompt_mask.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "algorithms/mechanisms/read_share.hpp"
+
+namespace kvbench {
+namespace {
+
+class MaskedPrompt final : public Algorithm {
+ public:
+  MaskedPrompt(const PromptMask& mask, const CellContext& context)
+      : mask_(mask), prompt_(context.prompt) {}
+
+  void extend(Index, Index) override {}
+
+  void prepare(const RowLogits& row) override {
+    sketch_.clear();
+    if (row.row >= prompt_) {
+      sketch_.add_exact(row.lo, row.end);
+      return;
+    }
+    for (int g = 0; g < row.heads_per_kv; ++g) {
+      read_exactly(tokens_of(g, row), reading_head(g, row.heads_per_kv), sketch_);
+    }
+  }
+
+  Derived derived() const override {
+    if (mask_.blocks == 0) return {};
+    return {{"read_blocks", mask_.fraction()}};
+  }
+
+ private:
+  std::vector<Index> tokens_of(int g, const RowLogits& row) const {
+    std::vector<Index> out;
+    for (Index token = row.lo; token < row.end; ++token) {
+      if (mask_.reads(g, row.row / mask_.block, token / mask_.block)) out.push_back(token);
+    }
+    return out;
+  }
+
+  const PromptMask& mask_;
+  const Index prompt_;
+};
+
+}  // namespace
+
+PromptMask::PromptMask(Index prompt, Index tokens_of_block, int heads_per_kv)
+    : block(tokens_of_block),
+      blocks((prompt + tokens_of_block - 1) / tokens_of_block),
+      read(static_cast<std::size_t>(heads_per_kv),
+           std::vector<std::uint8_t>(static_cast<std::size_t>(blocks * blocks), 0)) {}
+
+void PromptMask::read_all(int g) {
+  for (Index rows = 0; rows < blocks; ++rows) {
+    for (Index tokens = 0; tokens <= rows; ++tokens) at(g, rows, tokens) = 1;
+  }
+}
+
+double PromptMask::fraction() const {
+  Index pairs = 0;
+  for (const std::vector<std::uint8_t>& head : read) {
+    pairs = std::accumulate(head.begin(), head.end(), pairs);
+  }
+  return static_cast<double>(pairs) /
+         static_cast<double>(std::ssize(read) * (blocks * (blocks + 1) / 2));
+}
+
+std::unique_ptr<Algorithm> masked_prompt(const PromptMask& mask, const CellContext& context) {
+  return std::make_unique<MaskedPrompt>(mask, context);
+}
+
+}  // namespace kvbench
