@@ -40,6 +40,7 @@ with packages("import_arrays.py"):
     )
     from importer.array_files import open_arrays
     from importer.array_layouts import (
+        SIDE_BY_SIDE,
         Found,
         Held,
         Tensors,
@@ -130,6 +131,8 @@ class Writer:
         if tokens is not None:
             if tokens > n:
                 raise Fault(f"--tokens {tokens}: {place} has {n} tokens")
+            if "k" in rows and rows["k"][:, tokens:].any():
+                self._refuse_other_rows(f"{place}: --tokens {tokens} cuts keys", rows, n, tokens)
             rows = {
                 name: cut(array, n, 0, tokens) if _length(array) == n else array
                 for name, array in rows.items()
@@ -144,11 +147,26 @@ class Writer:
                 f"{place}: attention_mask cuts the first {first} tokens, from which chunks "
                 "are counted; give each sequence without its padding"
             )
+        if end < n:
+            self._refuse_other_rows(f"{place}: attention_mask ends at {end}", rows, n)
         cut_rows = {name: cut(array, n, first, end) for name, array in rows.items()}
         empty = [name for name, array in cut_rows.items() if 0 in array.shape]
         if empty:
             raise Fault(f"{place}: {empty[0]} has rows of padding alone; give those of tokens")
         return cut_rows, end - first
+
+    @staticmethod
+    def _refuse_other_rows(
+        why: str, rows: dict[str, np.ndarray], n: int, end: int | None = None
+    ) -> None:
+        """Fault where the last of `n` tokens are cut, and an array has some rows, which may be
+        those of the tokens before them. `end`: a number of rows that are."""
+        for name, array in rows.items():
+            if _length(array) not in (n, end):
+                raise Fault(
+                    f"{why} of {n} tokens, and the {_length(array)} rows of {name} may end there "
+                    f"or at {n}; give {name} for all {n} tokens, or cut all arrays yourself"
+                )
 
     def _write_layer(
         self,
@@ -299,7 +317,7 @@ def remedy_of_shapes(q: Shape, k: Shape, v: Shape) -> str:
             return "; they fit with " + " and ".join(
                 f"{name}.transpose{axes}" for name, axes in named.items() if axes != turns[0]
             )
-    return ""
+    return SIDE_BY_SIDE if q[:2] == k[:2] == v[:2] and q[2] % k[2] == 0 else ""
 
 
 def check_shapes(place: str, rows: dict[str, np.ndarray]) -> None:

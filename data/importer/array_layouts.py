@@ -17,6 +17,11 @@ from importer.array_files import BITS, SMALL_FLOATS
 from importer.import_options import LARGEST_LAYER
 
 MAX_HEADS = 8192  # heads of a tensor, as the program has it
+MAX_D = 640  # numbers of a key; more are those of several heads
+SIDE_BY_SIDE = (
+    "; if heads are side by side, give q.reshape(*q.shape[:-1], heads, d), k and v likewise, with "
+    "--order tokens"
+)
 Held = tuple[Mapping, str]  # a file and an array's name within it
 TENSORS = {
     **dict.fromkeys(("q", "query", "queries"), "q"),
@@ -101,7 +106,10 @@ def sort_arrays(files: dict[Path, Mapping], layer: int) -> tuple[dict[str, Found
                 raise Fault(f"{path}: {name}: expected a layer of at most {LARGEST_LAYER}")
             place = sequences.setdefault(sequence, Found()).layers.setdefault(number, {})
             if tensor in place:
-                raise Fault(f"{path}: {name}: layer {number} has its {tensor} already")
+                raise Fault(
+                    f"{path}: {name}: layer {number} has its {tensor} already; name the arrays of "
+                    f"several layers <layer>/{tensor}"
+                )
             place[tensor] = (arrays, name)
     return sequences, inv_freq
 
@@ -338,4 +346,9 @@ def check_order(place: str, q: np.ndarray, k: np.ndarray) -> None:
             f"{place}: q {list(q.shape)} and k {list(k.shape)} would be {q.shape[0]} query heads "
             f"and {k.shape[1]} tokens; say --order tokens for [tokens, heads, d], or --order heads "
             "if it is so"
+        )
+    if k.shape[2] > MAX_D:
+        raise Fault(
+            f"{place}: k {list(k.shape)} would be keys of {k.shape[2]} numbers{SIDE_BY_SIDE}, or "
+            "say --order heads if it is so"
         )

@@ -122,21 +122,36 @@ std::size_t place_in(const std::vector<std::string>& names, const char* name) {
 }
 
 // Bytes over bytes of the units of a slice that `counts` is true for: a mean of the units' shares
-// would weigh a window of 32 tokens as a cache of thousands.
+// would weigh a window of 32 tokens as a cache of thousands. `bytes`, `exact`: numbers of metrics.
 template <class Counts>
-std::optional<double> memory_fraction(SummarySlice& slice, const Counts& counts) {
-  const std::size_t first = error_paths().size();
-  const auto peak = slice.unit_means(first + place_in(memory_names(), "peak_bytes"));
-  const auto exact = slice.unit_means(first + place_in(memory_names(), "exact_bytes"));
-  double sum_peak = 0.0;
+std::optional<double> share_of(const std::vector<double>& bytes, const std::vector<double>& exact,
+                               const Counts& counts) {
+  double sum_bytes = 0.0;
   double sum_exact = 0.0;
-  for (std::size_t u = 0; u < peak.size(); ++u) {
-    if (!counts(u) || std::isnan(peak[u]) || std::isnan(exact[u])) continue;
-    sum_peak += peak[u];
+  for (std::size_t u = 0; u < bytes.size(); ++u) {
+    if (!counts(u) || std::isnan(bytes[u]) || std::isnan(exact[u])) continue;
+    sum_bytes += bytes[u];
     sum_exact += exact[u];
   }
   if (!(sum_exact > 0.0)) return std::nullopt;
-  return sum_peak / sum_exact;
+  return sum_bytes / sum_exact;
+}
+
+template <class Counts>
+std::optional<double> memory_fraction(SummarySlice& slice, const Counts& counts) {
+  const std::size_t first = error_paths().size();
+  return share_of(slice.unit_means(first + place_in(memory_names(), "peak_bytes")),
+                  slice.unit_means(first + place_in(memory_names(), "exact_bytes")), counts);
+}
+
+// A record has no bytes that exact attention reads: its own bytes over its fraction are.
+template <class Counts>
+std::optional<double> traffic_fraction(SummarySlice& slice, const Counts& counts) {
+  const std::size_t first = error_paths().size() + memory_names().size();
+  const auto bytes = slice.unit_means(first + place_in(traffic_paths(), "bytes_read.mean"));
+  auto exact = slice.unit_means(first + place_in(traffic_paths(), "fraction"));
+  for (std::size_t u = 0; u < exact.size(); ++u) exact[u] = bytes[u] / exact[u];
+  return share_of(bytes, exact, counts);
 }
 
 }  // namespace
@@ -182,9 +197,11 @@ Json entry_json(Json head, std::optional<int> layer, SummarySlice slice, Summary
   const std::size_t trivial = traffic + traffic_paths().size();
   out["trivial"] = means_of(slice, summarised_trivial_paths(), trivial);
   out["memory"] = means_of(slice, memory_names(), memory);
-  const auto fraction = memory_fraction(slice, [](std::size_t) { return true; });
-  out["memory"]["fraction"] = fraction ? Json(*fraction) : Json(nullptr);
+  const auto every = [](std::size_t) { return true; };
+  const auto share = [](std::optional<double> part) { return part ? Json(*part) : Json(nullptr); };
+  out["memory"]["fraction"] = share(memory_fraction(slice, every));
   out["traffic"] = means_of(slice, traffic_paths(), traffic);
+  out["traffic"]["fraction"] = share(traffic_fraction(slice, every));
   const std::size_t evidence = trivial + summarised_trivial_paths().size();
   Json of_evidence = means_of(slice, evidence_paths(), evidence);
   if (!of_evidence["held"].is_null()) out["evidence"] = std::move(of_evidence);
@@ -270,7 +287,7 @@ IndependentGroups add_means(SummarySlice& slice, const std::vector<bool>& common
   setting.memory_fraction = memory_fraction(slice, counts);
   const std::vector<double> traffic = compared_values(error_paths().size() + memory_names().size() +
                                                       place_in(traffic_paths(), "fraction"));
-  if (count_undefined(traffic) == 0) setting.traffic_fraction = mean_of(traffic);
+  if (count_undefined(traffic) == 0) setting.traffic_fraction = traffic_fraction(slice, counts);
   return groups;
 }
 

@@ -37,7 +37,7 @@ struct SettingMeans {
   ComparedMean spectral;        // relative_spectral_error
   ComparedMean l2;              // relative_l2.mean
   std::optional<double> memory_fraction;
-  std::optional<double> traffic_fraction;  // traffic.fraction, mean over the units
+  std::optional<double> traffic_fraction;  // bytes read over those of exact attention
 
   std::string method() const;  // algorithm, label and tokens: settings of one line of a table
 };

@@ -225,7 +225,7 @@ Clause invalid(const Parameters& p) {
   };
   if (auto wrong = not_multiple("bits", p.bits, 8)) return wrong;
   if (auto wrong = not_multiple("outlier_bits", p.outlier_bits, 8)) return wrong;
-  if (p.outlier_bits > p.bits) {
+  if (p.outliers > 0 && p.outlier_bits > p.bits) {
     return std::pair("outlier_bits",
                      fmt::format("must be at most bits, {}, got {}", p.bits, p.outlier_bits));
   }

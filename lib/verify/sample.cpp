@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/pair_names.hpp"
 #include "numerics/counter_rng.hpp"
 
 namespace kvbench {
@@ -21,7 +22,7 @@ Sample draw_sample(const FileRecords& records, std::size_t count, std::uint32_t 
     if (cell.at("status") != "ok") return;
     ++sample.ok;
     const Json& key = cell.at("key");
-    if (unknown.contains(text_at(key, "algorithm"))) {
+    if (unknown.contains(ids_of_pair(text_at(key, "algorithm")).first)) {
       ++sample.unknown;
       return;
     }

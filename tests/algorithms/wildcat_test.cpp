@@ -378,6 +378,16 @@ TEST_CASE("a budget without a bin and sliding layers are skipped") {
   CHECK(!skip({.budget = 19, .sinks = 4, .window = 4, .rank = 12}).empty());
   CHECK(!skip({.budget = 7, .sinks = 4, .window = 4}).empty());
   CHECK(skip({.budget = 40, .sinks = 40, .window = 4}).empty());
+  // Whoever obeys the reason is not refused again.
+  CHECK(skip({.budget = 15, .sinks = 8, .window = 4, .rank = 12}) ==
+        "budget of 15 tokens is smaller than sinks + window + rank (8 + 4 + 12), which one bin "
+        "takes; raise budget to 24, or lower sinks + window to 3, or rank to 3");
+  CHECK(skip({.budget = 24, .sinks = 8, .window = 4, .rank = 12}).empty());
+  CHECK(skip({.budget = 15, .sinks = 3, .window = 0, .rank = 12}).empty());
+  CHECK(skip({.budget = 15, .sinks = 8, .window = 4, .rank = 3}).empty());
+  CHECK(skip({.budget = 7, .sinks = 20, .window = 30, .rank = 12}) ==
+        "budget of 7 tokens is smaller than sinks + window + rank (20 + 30 + 12), which one bin "
+        "takes; raise budget to 40");
   shape.window = 20;
   CHECK(!skip({.budget = 20, .sinks = 4, .window = 4, .rank = 12}).empty());
   const AlgorithmDescription& algorithm = algorithm_named("wildcat");

@@ -228,6 +228,32 @@ class Batches(Layouts):
         self.assertIn("side by side", self.refusal({**given, "attention_mask": mask}))
         self.assertIn("mask of its own", self.refusal({**given, "attention_mask": mask[:, None]}))
 
+    def test_rows_that_may_end_before_or_behind_the_padding(self):
+        held = floats(arrays())
+        mask = np.r_[np.ones(30, int), np.zeros(18, int)]
+        for rows in (30, 40):
+            given = {**held, "q": held["q"][:, :rows], "attention_mask": mask}
+            self.assertIn(f"the {rows} rows of q may end there or at 48", self.refusal(given))
+        given = {**held, "q": held["q"][:, -40:]}
+        self.assertIn("the 40 rows of q", self.refusal(given, "--tokens", 30))
+        self.dump({**held, "q": held["q"][:, :30]}, "--tokens", 30).close()
+        given["k"][:, 30:] = given["v"][:, 30:] = 0  # unused places: rows end before them
+        given["q"] = given["q"][:, :8]
+        with self.dump(given, "--tokens", 30) as file:
+            np.testing.assert_array_equal(file["sequences/0/layers/0/q"], given["q"])
+
+    def test_heads_side_by_side_have_a_remedy_that_works(self):
+        held = proved(arrays(hq=48, hkv=48))
+        flat = {name: array.transpose(1, 0, 2).reshape(1, 48, -1) for name, array in held.items()}
+        fewer = {**flat, "k": flat["k"][..., :32], "v": flat["v"][..., :32]}
+        for given in (flat, fewer, {name: array.repeat(2, 0) for name, array in fewer.items()}):
+            self.assertIn("q.reshape(*q.shape[:-1], heads, d)", self.refusal(given))
+        given = {name: array.reshape(1, 48, -1, 16) for name, array in flat.items()}
+        with self.dump(given, "--order", "tokens") as file:
+            np.testing.assert_array_equal(file["sequences/0/layers/0/k"], held["k"])
+        del flat["out"]
+        self.dump(flat, "--order", "heads").close()
+
     def test_outputs_in_the_layouts_of_attention_functions(self):
         held = proved(arrays())
         behind = held["out"].transpose(1, 0, 2)

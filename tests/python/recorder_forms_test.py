@@ -81,6 +81,21 @@ class Forms(unittest.TestCase):
                                ((q, k.astype(np.float64), v), (q, k, v))):
             np.testing.assert_allclose(self.recorded((tensors, {})), errors(*meant), rtol=1e-9)
 
+    def test_bits_of_other_libraries_are_not_taken_for_numbers(self):
+        class Tensor:  # as JAX and torch have them
+            def __init__(self, array):
+                self.array, self.dtype = array, array.dtype
+                self.__dlpack__ = array.__dlpack__
+
+            def __array__(self, *given, **named):
+                return self.array
+
+        q, k, v = arrays()
+        np.testing.assert_array_equal(self.recorded(((Tensor(q), k, v), {})),
+                                      self.recorded((arrays(), {})))
+        for bits in (bfloat16_bits(q).view(np.int16), q.astype(np.uint8)):
+            self.refused(f"q: has elements of {bits.dtype}", ((Tensor(bits), k, v), {}))
+
     def test_numbers_of_any_type(self):
         found = self.recorded((arrays(), {"scale": np.array([SCALE]), "sliding_window": 8.0,
                                           "layer": np.int64(0), "causal": np.bool_(True)}))

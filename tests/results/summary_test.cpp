@@ -197,6 +197,20 @@ TEST_CASE("memory of a setting is bytes over bytes") {
   CHECK(summary.compared().settings.at(0).memory_fraction == 500.0 / 4000.0);
 }
 
+TEST_CASE("traffic of a setting is bytes over bytes") {
+  const auto reads = [](int layer, double bytes, double fraction) {
+    Json record = made_record(layer, 0, nullptr, 1.0);
+    record["traffic"] = {{"bytes_read", {{"mean", bytes}}}, {"fraction", fraction}};
+    return record;
+  };
+  Summary summary;
+  summary.add(reads(0, 64, 1.0));  // a window of 64 bytes
+  summary.add(reads(1, 256, 0.25));
+  CHECK(summary.json()[0]["traffic"]["fraction"] == 320.0 / 1088.0);
+  CHECK(summary.json()[0]["traffic"]["bytes_read.mean"] == 160.0);
+  CHECK(summary.compared().settings.at(0).traffic_fraction == 320.0 / 1088.0);
+}
+
 TEST_CASE("settings are compared over the units that every one of them has") {
   Summary summary;
   // Method a: layers 0 and 1, heads 0 and 1. Method b: skipped in layer 0. Method c: never runs.

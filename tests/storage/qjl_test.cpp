@@ -211,6 +211,7 @@ TEST_CASE("parameters and widths that do not fit are refused") {
   CHECK_THROWS_WITH(codec_params(qjl, {{"bits", count(260)}}), doctest::Contains("multiple of 8"));
   CHECK_THROWS_WITH(codec_params(qjl, {{"outlier_bits", count(264)}}),
                     doctest::Contains("at most bits"));
+  CHECK_NOTHROW(codec_params(qjl, {{"bits", count(64)}, {"outliers", count(0)}}));
   CHECK_THROWS_WITH(codec_params(qjl, {{"buffer", count(100)}}),
                     doctest::Contains("multiple of group"));
   CHECK(skip_of("qjl", {{"outliers", count(8)}}, 8).find("choose fewer outliers") !=

@@ -154,12 +154,12 @@ def numpy_of(name: str, given: Any, integers: bool = False) -> NDArray[Any]:
     made = array_of(name, given, integers)
     if hasattr(made, "detach"):
         made = made.float() if str(made.dtype) == "torch.bfloat16" else made
-    made = np.asarray(made)
+    made = array_of(name, np.asarray(made), integers)
     if made.dtype.kind == "c":
         raise Error(
             f"{name}: must be float64, float32, float16 or bfloat16; convert it to one of them"
         )
-    return made if made.dtype.type.__module__ == "numpy" else array_of(name, made)
+    return made
 
 
 def refuse_mask(name: str, given: NDArray[Any], what: str = "tokens") -> None:

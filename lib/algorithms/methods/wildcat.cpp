@@ -13,6 +13,8 @@
 // updates its inverse; a residual below 1e-12 is rounding and counts as 0; the normalised
 // denominator, sum w_den exp(x) over sum exp(x), is compared with 1e-20 before it divides. Draws
 // are Gumbel maxima, one per (token, pivot, bin).
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -306,16 +308,20 @@ class WildCat final : public CompressOnce {
 
 std::optional<std::string> cannot_bin(const Parameters& p, const StreamShape& shape, Index prompt) {
   if (auto reason = cannot_forget("wildcat", shape)) return reason;
-  if (auto reason =
-          cannot_compress(p.budget, p.sinks, p.window.of(prompt), shape, prompt, "window")) {
-    return reason;
-  }
-  if (keeps_whole_prompt(p.budget.of(prompt), shape, prompt) || bins_of(p, prompt).count > 0) {
+  if (auto reason = empty_budget(p.budget, prompt)) return reason;
+  const Index budget = p.budget.of(prompt);
+  if (keeps_whole_prompt(budget, shape, prompt) || bins_of(p, prompt).count > 0) {
     return std::nullopt;
   }
-  return "budget of " + std::to_string(p.budget.of(prompt)) +
-         " tokens leaves fewer than rank = " + std::to_string(p.rank) +
-         " besides sinks + window = " + std::to_string(p.sinks.of(prompt) + p.window.of(prompt));
+  const Index sinks = p.sinks.of(prompt);
+  const Index window = p.window.of(prompt);
+  std::string lower;
+  if (budget >= p.rank) lower += fmt::format(", or lower sinks + window to {}", budget - p.rank);
+  if (budget > sinks + window) lower += fmt::format(", or rank to {}", budget - sinks - window);
+  return fmt::format(
+      "budget of {} tokens is smaller than sinks + window + rank ({} + {} + {}), which one bin "
+      "takes; raise budget to {}{}",
+      budget, sinks, window, p.rank, std::min(sinks + window + p.rank, prompt), lower);
 }
 
 }  // namespace
