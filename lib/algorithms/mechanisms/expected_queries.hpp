@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "algorithms/mechanisms/budget.hpp"
-#include "algorithms/mechanisms/calibrated.hpp"
+#include "parameters/calibrated.hpp"
 #include "algorithms/shared_work.hpp"
 #include "core/stream.hpp"
 

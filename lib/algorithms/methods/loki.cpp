@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "algorithms/mechanisms/budget.hpp"
-#include "algorithms/mechanisms/calibrated.hpp"
+#include "parameters/calibrated.hpp"
 #include "algorithms/mechanisms/group_rule.hpp"
 #include "algorithms/mechanisms/read_share.hpp"
 #include "algorithms/typed_algorithm.hpp"

@@ -15,7 +15,7 @@
 #include <cmath>
 #include <utility>
 
-#include "algorithms/mechanisms/calibrated.hpp"
+#include "parameters/calibrated.hpp"
 #include "algorithms/mechanisms/token_ranking.hpp"
 #include "kernels/least_squares.hpp"
 #include "numerics/canonical.hpp"
