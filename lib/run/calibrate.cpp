@@ -234,7 +234,7 @@ class HeadCalibration {
   const Params& params_;
   const std::vector<Text>& texts_;
   CalibratedNumbers of_layer_;
-  std::vector<std::vector<KeyMarks>> marks_;  // of the heads made last, by text
+  std::vector<std::vector<KeyMarks>> marks_;  // by head made last and text
   std::size_t next_ = 0;
 };
 

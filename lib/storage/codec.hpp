@@ -113,7 +113,8 @@ struct CodecFacts {
   std::string title;   // one line
   std::string source;  // standard, paper or code
   std::string bits;    // per number, as text: "8.5", "b + 32/d"
-  std::vector<std::string> calibration_params;  // parameters that `calibrate` depends on
+  // Parameters that `calibrate` depends on.
+  std::vector<std::string> calibration_params;
   bool of_keys = true;
   bool of_values = true;
   // False: with no parameters do its vectors go behind a rotation, and it has no `rotate`.

@@ -2,8 +2,8 @@
 //
 // Source: OSCAR (Zhou et al., arXiv 2605.17757), FutureMLS-Lab/OSCAR 473ff3f
 // (rotation/compute_kv_rotation.py; QuantKernel/oscar_rotation_clip_int2_kv.py).
-//   target of keys (qqt): the mean of q q^T over rows and query heads. Of values (sst): the mean of
-//   v v^T over tokens, weighted by w = k^T (mean of q q^T) k
+//   target of keys (qqt): the mean of q q^T over rows and query heads; target of values (sst): the
+//   mean of v v^T over tokens, weighted by w = k^T (mean of q q^T) k
 //   matrix (r_h_pbr): R = U H P. U: the target's eigenvectors, by rising eigenvalue; H: Hadamard's;
 //   column j of U H P is column d - 1 - (j with its bits reversed) of U H
 //   clip c: |x R| is limited to the number at place floor(c d) of its sorted sizes, from 0
@@ -158,7 +158,8 @@ Vector mean_target(const Targets& targets) {
   }
   for (double& x : mean) {
     x /= static_cast<double>(targets.size());
-    if (!std::isfinite(x)) throw CellError("products of the texts' queries, keys or values overflow");
+    if (!std::isfinite(x))
+      throw CellError("products of the texts' queries, keys or values overflow");
   }
   return mean;
 }
@@ -178,7 +179,8 @@ Vector turning(Vector target, Index d) {
   Vector matrix(static_cast<std::size_t>(d * d));
   Vector row(static_cast<std::size_t>(d));
   for (Vector& vector : eigen.vectors) {
-    const auto largest = std::ranges::max_element(vector, {}, [](double x) { return std::fabs(x); });
+    const auto largest =
+        std::ranges::max_element(vector, {}, [](double x) { return std::fabs(x); });
     if (*largest < 0.0) {
       for (double& x : vector) x = -x;
     }
@@ -263,9 +265,7 @@ class Oscar final : public Codec {
         top_(std::ldexp(1.0, static_cast<int>(p.bits)) - 1.0),
         map_(d_, d_, map_of(p, context)) {}
 
-  Index bytes() const override {
-    return codes_at() + packed_bytes(d_, static_cast<int>(p_.bits));
-  }
+  Index bytes() const override { return codes_at() + packed_bytes(d_, static_cast<int>(p_.bits)); }
   Index shared_bytes() const override { return map_.bytes(); }
   Index sinks() const override { return p_.sinks; }
   Index written(Index held, Index) const override {

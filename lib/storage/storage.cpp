@@ -12,7 +12,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kShownDigits = 8;  // of a fingerprint
+constexpr std::size_t kShownDigits = 8;  // a fingerprint's in a label
 
 // "0-2,5" of ascending layers.
 std::string layers_text(const std::vector<int>& layers) {

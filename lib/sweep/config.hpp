@@ -40,7 +40,8 @@ struct SweepEntry {
   Index seeded_points = 0;  // points whose cells run once per seed, whatever the storage
   // Storages that cross with the points; null: float.
   std::vector<std::shared_ptr<const Storage>> storages = {nullptr};
-  std::string storage_pointer = "/storage";  // JSON pointer of them
+  // JSON pointer of them.
+  std::string storage_pointer = "/storage";
   std::string label;     // default: the algorithm's id
   bool labelled = true;  // the label was given
   Selection where;

@@ -21,7 +21,7 @@ bool find_files(std::vector<ParameterColumn>& columns, const std::optional<std::
 // of the same content.
 void take_files(const SweepConfig& config, Plan& plan, ErrorList& errors);
 
-// What numbers of other texts are for, a method or a codec; it must live as long.
+// A method or a codec that takes numbers of other texts; it must live as long.
 struct Calibrated {
   const char* kind;
   const std::string& id;

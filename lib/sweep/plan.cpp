@@ -314,8 +314,7 @@ class Planner {
         for (std::size_t p = 0; p < settings[e].size(); ++p) {
           PlannedSetting setting = settings[e][p];
           if (!setting.skip_reason) {
-            setting.skip_reason =
-                misfit(group, head, entry, points_[e][p], setting.storage.get());
+            setting.skip_reason = misfit(group, head, entry, points_[e][p], setting.storage.get());
           }
           add_cells_of(g, head, points_[e][p], setting, identity, only);
         }

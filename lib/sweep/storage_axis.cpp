@@ -79,8 +79,7 @@ std::optional<std::string> not_of_values(const CodecSetting& setting, CacheTenso
 // The settings that `given` stands for, in the order of its axes; none after an error.
 std::vector<CodecSetting> read_codec(const json& given, CacheTensor tensor,
                                      const std::string& pointer,
-                                     const std::optional<std::string>& folder,
-                                     ErrorList& errors) {
+                                     const std::optional<std::string>& folder, ErrorList& errors) {
   if (given == kFloat) return {CodecSetting{}};
   const std::size_t before = errors.count();
   const bool is_object = given.is_object();
@@ -193,7 +192,8 @@ Storages read_element(const json& given, const std::string& pointer,
   std::vector<CodecSetting> values = keys;
   if (!given.is_object()) {
     keys = read_codec(given, CacheTensor::kKeys, pointer, folder, errors);
-    if (errors.count() == before) values = read_codec(given, CacheTensor::kValues, pointer, folder, errors);
+    if (errors.count() == before)
+      values = read_codec(given, CacheTensor::kValues, pointer, folder, errors);
   } else if (given.contains("codec")) {
     errors.add(pointer, "is one codec; write {\"keys\": .., \"values\": ..}, each a codec like it");
   } else {
@@ -214,7 +214,8 @@ Storages read_element(const json& given, const std::string& pointer,
       keys = read_codec(*of_keys, CacheTensor::kKeys, child(pointer, "keys"), folder, errors);
     }
     if (of_values != nullptr) {
-      values = read_codec(*of_values, CacheTensor::kValues, child(pointer, "values"), folder, errors);
+      values =
+          read_codec(*of_values, CacheTensor::kValues, child(pointer, "values"), folder, errors);
     }
   }
   Storages storages;
@@ -242,8 +243,7 @@ json codec_json(const CodecSetting& setting) {
 }  // namespace
 
 std::optional<Storages> read_storages(const json& given, const std::string& pointer,
-                                      const std::optional<std::string>& folder,
-                                      ErrorList& errors) {
+                                      const std::optional<std::string>& folder, ErrorList& errors) {
   const std::size_t before = errors.count();
   if (!given.is_array()) {
     Storages one = read_element(given, pointer, folder, errors);

@@ -213,8 +213,7 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
   entry.storages = storages;
   if (const json* own = member(given, "storage")) {
     entry.storage_pointer = child(pointer, "storage");
-    entry.storages =
-        read_storages(*own, entry.storage_pointer, folder, errors).value_or(storages);
+    entry.storages = read_storages(*own, entry.storage_pointer, folder, errors).value_or(storages);
   }
   const std::string place = child(pointer, "params");
   const json* params = read_object_of_params(given, place, errors);

@@ -124,9 +124,8 @@ TEST_CASE("every algorithm that can be stored is, on arrival, late and in groups
                      {"recent", Value{Index{2}}},
                      {"scales", Value{std::string("fp16")}}};
   const Given channels = {{"per", Value{std::string("channel")}}, {"group", Value{Index{4}}}};
-  for (const auto& storage :
-       {stored_as("token", {}), stored_as("kivi", small), stored_as("int", channels),
-        stored_as("oscar", few)}) {
+  for (const auto& storage : {stored_as("token", {}), stored_as("kivi", small),
+                              stored_as("int", channels), stored_as("oscar", few)}) {
     std::set<std::string> stored_ids;
     std::set<std::string> changed;  // has fewer bytes and another error at some point
     Cases cases;

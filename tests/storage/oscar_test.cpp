@@ -45,7 +45,7 @@ TEST_CASE("worked: codes of the turned numbers 1, 2, 3, 6") {
   const Bytes code = encoded(*codec, 4, {1, 2, 3, 6});
   // A step is 5/3: 0.5, 1.1, 1.7 and 3.5 are rounded down.
   CHECK(code.back() == std::byte{0 + (1 << 2) + (1 << 4) + (3 << 6)});
-  // Of the turned numbers 1, 8/3, 8/3, 6.
+  // The turned numbers are read as 1, 8/3, 8/3, 6.
   check_near(decoded(*codec, 4, code), {5.0 / 6, 2.5, 2.5, 37.0 / 6});
 }
 
@@ -74,8 +74,8 @@ TEST_CASE("worked: matrices of keys, and of values by their weights") {
   const CalibratedNumbers numbers =
       codec.calibrate(codec_params(codec, {}), one_text(owned->stream, 4));
   CHECK(numbers.at("key_rotation").shape == std::vector<Index>{4, 4});
-  check_near(numbers.at("key_rotation").values, {0.5, -0.5, -0.5, 0.5, -0.5, 0.5, -0.5, 0.5,
-                                                 -0.5, -0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5});
+  check_near(numbers.at("key_rotation").values, {0.5, -0.5, -0.5, 0.5, -0.5, 0.5, -0.5, 0.5, -0.5,
+                                                 -0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5});
   // The second value weighs more: out is (x0 - x1, x0 + x1) over the root of 2.
   const double half = std::sqrt(0.5);
   CHECK(numbers.at("value_rotation").shape == std::vector<Index>{2, 2});
@@ -92,15 +92,16 @@ TEST_CASE("of equal keys and values on two heads of a layer the mean is that of 
     visit(one->stream, Index{4});
     visit(two->stream, Index{4});
   };
-  const CalibratedNumbers alone = codec.calibrate(codec_params(codec, {}), one_text(one->stream, 4));
+  const CalibratedNumbers alone =
+      codec.calibrate(codec_params(codec, {}), one_text(one->stream, 4));
   const CalibratedNumbers together = codec.calibrate(codec_params(codec, {}), {4, 1, both});
   for (const auto& [name, array] : together) check_near(array.values, alone.at(name).values);
   // Other queries of the second head make the mean diag(20, 18, 40, 82) / 8.
   two->queries[0] = {0, 0, 0, 9, 0, 0, 6, 0, 0, 3, 0, 0, 2, 0, 0, 0};
   two->connect();
   const CalibratedNumbers mixed = codec.calibrate(codec_params(codec, {}), {4, 1, both});
-  check_near(mixed.at("key_rotation").values, {-0.5, -0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5,
-                                               -0.5, 0.5, -0.5, 0.5, 0.5, -0.5, -0.5, 0.5});
+  check_near(mixed.at("key_rotation").values, {-0.5, -0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, -0.5, 0.5,
+                                               -0.5, 0.5, 0.5, -0.5, -0.5, 0.5});
 }
 
 TEST_CASE("the first and the last tokens are held unquantised") {

@@ -37,8 +37,8 @@ int run(const CalibrateRequest& request) {
 
 Command add_calibrate(CLI::App& app) {
   const auto options = std::make_shared<CalibrateRequest>();
-  CLI::App* command =
-      app.add_subcommand("calibrate", "Compute the statistics of a method or codec from calibration texts");
+  CLI::App* command = app.add_subcommand(
+      "calibrate", "Compute the statistics of a method or codec from calibration texts");
   command->add_option("--method,--algorithm", options->method, "The method or codec")
       ->type_name("NAME")
       ->required();
