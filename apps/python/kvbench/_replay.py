@@ -26,11 +26,7 @@ from kvbench._dumps import Layer
 from kvbench._listing import algorithms
 from kvbench._method_calls import MethodTable, method_table, prompt_of
 from kvbench._methods import Prompt, decides_for_layer, is_method, parameters
-from kvbench._run import (
-    entry_with_absolute_paths,
-    storage_with_absolute_paths,
-    with_absolute_paths,
-)
+from kvbench._run import entry_with_absolute_paths, storage_with_absolute_paths, with_absolute_paths
 
 _PLACE = "kvbench.replay"
 
