@@ -128,6 +128,15 @@ class Replayed:
         return found
 
 
+def _by_path(storage: Any, paths: dict[str, str]) -> Any:
+    """A storage whose files are named by their paths in place of their fingerprints."""
+    if isinstance(storage, dict):
+        return {name: _by_path(each, paths) for name, each in storage.items()}
+    if isinstance(storage, list):
+        return [_by_path(each, paths) for each in storage]
+    return paths.get(storage, storage)
+
+
 def _keywords(setting: Setting, files: CacheFiles) -> dict[str, Any]:
     """The parameters as kb.replay takes them: files by their paths. Its own keyword `rows` hides a
     parameter."""
@@ -216,7 +225,7 @@ class Live:
                     prompt=prompt,
                     seed=self.setting.seed or 0,
                     element_bytes=self.setting.cells[call.layer, head]["key"]["element_bytes"],
-                    storage=self.setting.storage or "float",
+                    storage=_by_path(self.setting.storage or "float", self.files.calibrations),
                     **params,
                 )
             except kb.Error as error:

@@ -47,8 +47,8 @@ AlgorithmDescription described(const AlgorithmFacts& facts, const UntypedTable& 
     parameter.takes_memory = parameter.takes_memory && takes_memory;
     if (parameter.kind != Parameter::Kind::kCalibration) continue;
     d.derived.push_back({kCalibratedOnText,
-                         "with a calibration file: whether it was made from this text too, by its "
-                         "keys"});
+                         "with a calibration file, of the method or of its storage: whether it was "
+                         "made from this text too, by its keys"});
   }
   return d;
 }

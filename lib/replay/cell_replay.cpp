@@ -18,11 +18,18 @@ bool is_vacuous(const Promise& promise, const TrivialAnswers* trivial) {
   return reached != trivial->least_last.end() && *promise.epsilon >= reached->second;
 }
 
-Derived calibrated_on(const Stream& stream, const Params& params) {
+Derived calibrated_on(const Stream& stream, const ReplayCell& cell) {
   std::optional<bool> any;  // one of the files was
-  for (const auto& [name, value] : params.entries()) {
-    const auto* file = std::get_if<CalibrationParameter>(&value);
-    if (file != nullptr) any = any.value_or(false) || file->content->has_text(stream);
+  const auto look = [&](const Params& params) {
+    for (const auto& [name, value] : params.entries()) {
+      const auto* file = std::get_if<CalibrationParameter>(&value);
+      if (file != nullptr) any = any.value_or(false) || file->content->has_text(stream);
+    }
+  };
+  look(cell.params);
+  if (cell.storage) {
+    look(cell.storage->keys.params);
+    look(cell.storage->values.params);
   }
   if (!any) return {};
   return {{kCalibratedOnText, *any}};
@@ -49,7 +56,7 @@ CellReplay::CellReplay(const Stream& stream, const ReplaySetting& setting, const
       evidence_(setting.evidence, setting.rows),
       values_summed_(static_cast<std::size_t>(stream.shape.heads_per_kv)),
       kept_logits_(stream),
-      calibrated_(calibrated_on(stream, cell.params)),
+      calibrated_(calibrated_on(stream, cell)),
       watch_(cell.watch) {
   const bool scores_prompt =
       stream.shape.causal && !setting.rows.empty() && setting.rows.front() < setting.prompt;

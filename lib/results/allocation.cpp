@@ -32,9 +32,18 @@ std::string method_label(const Json& cell, bool is_stored) {
   return is_stored ? label.substr(0, label.rfind(kStorageMark)) : label;
 }
 
-// Cells' setting as an entry of a sweep: a pair's second method in `then`, calibration files by
-// their paths. `files`: the results' list of these.
-Json sweep_entry(const Json& setting, const Json& files) {
+// Names files by their paths in place of their fingerprints. `files`: the results' list of them.
+void name_by_path(Json& part, const Json& files) {
+  if (part.is_structured()) {
+    for (Json& each : part) name_by_path(each, files);
+  }
+  for (const Json& file : files) {
+    if (file.at("fingerprint") == part) part = file.at("path");
+  }
+}
+
+// Cells' setting as an entry of a sweep: a pair's second method in `then`.
+Json sweep_entry(const Json& setting) {
   const auto [first, second] = ids_of_pair(setting.at("algorithm").get<std::string>());
   Json entry = {{"algorithm", first}, {"label", setting.at("label")}};
   Json& params = entry["params"] = Json::object();
@@ -43,9 +52,6 @@ Json sweep_entry(const Json& setting, const Json& files) {
     const auto in_second = second.empty() ? std::nullopt : name_in_reader(name);
     Json& own = in_second ? of_second[*in_second] : params[name];
     own = value;
-    for (const Json& file : files) {
-      if (file.at("fingerprint") == value) own = file.at("path");
-    }
   }
   if (!second.empty()) entry["then"] = {{"algorithm", second}, {"params", std::move(of_second)}};
   return entry;
@@ -218,8 +224,9 @@ Allocation AllocationCells::allocated(const Json& results, const std::string& pa
   out.sweep = config;
   out.sweep.erase("storage");
   out.sweep["name"] = config.value("name", "sweep") + "-allocated";
-  Json entry = sweep_entry(of.entry, results.value("calibrations", Json::array()));
+  Json entry = sweep_entry(of.entry);
   entry["storage"] = by_layer(out.layers);
+  name_by_path(entry, results.value("calibrations", Json::array()));
   out.sweep["algorithms"] = Json::array({std::move(entry)});
   Json& selected = out.sweep["select"]["layers"] = Json::array();
   for (const LayerChoice& choice : out.layers) selected.push_back(choice.layer);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "json/document.hpp"
 #include "results/provenance.hpp"
 #include "run/open_dumps.hpp"
+#include "storage/codec_registry.hpp"
 #include "sweep/named_files.hpp"
 #include "sweep/parameter_columns.hpp"
 #include "system/error.hpp"
@@ -32,16 +34,33 @@ struct Text {
   std::string place() const { return dump->info().path + ": sequence " + sequence->name; }
 };
 
-const AlgorithmDescription& method_of(const CalibrateRequest& request,
-                                      const std::vector<AlgorithmDescription>& algorithms) {
-  std::vector<std::string> known;
+// A method or a codec that is calibrated.
+struct Calibrator {
+  Calibrated by;
+  std::function<CalibratedNumbers(const Params&, const CalibrationTexts&)> calibrate;
+  // Whether its numbers are one for all KV heads of a layer.
+  std::function<bool(const Params&)> of_layer;
+};
+
+Calibrator calibrator_of(const CalibrateRequest& request,
+                         const std::vector<AlgorithmDescription>& algorithms) {
+  std::vector<Calibrator> all;
   for (const AlgorithmDescription& algorithm : algorithms) {
-    if (algorithm.calibrate && algorithm.id == request.method) return algorithm;
-    if (algorithm.calibrate) known.push_back(algorithm.id);
+    const auto no = [](const Params&) { return false; };
+    all.push_back({calibrated_by(algorithm), algorithm.calibrate, no});
+  }
+  for (const CodecDescription& codec : all_codecs()) {
+    all.push_back({calibrated_by(codec), codec.calibrate, codec.calibrates_layer});
+  }
+  std::vector<std::string> known;
+  for (Calibrator& each : all) {
+    if (!each.calibrate) continue;
+    if (each.by.id == request.method) return std::move(each);
+    known.push_back(each.by.id);
   }
   const std::string near = did_you_mean(request.method, known);
   throw InputError(fmt::format(
-      "--method: {} is not a method that is calibrated{}", request.method,
+      "--method: {} is not a method or codec that is calibrated{}", request.method,
       near.empty() ? fmt::format("; expected one of {}", fmt::join(known, ", ")) : near));
 }
 
@@ -58,18 +77,18 @@ void refuse_other_file(const std::string& path) {
 }
 
 // The parameters that matter, each with one value.
-Params params_of(const CalibrateRequest& request, const AlgorithmDescription& method) {
+Params params_of(const CalibrateRequest& request, const Calibrated& by) {
   constexpr const char* kPlace = "--params";
   ErrorList errors(kPlace);
   const nlohmann::json given = parse_document(request.params, kPlace, errors);
   if (!given.is_object()) errors.add("", "must be an object in braces, got " + shown(given));
   errors.throw_if_any();
   std::vector<Parameter> table;
-  for (const Parameter& parameter : method.parameters) {
-    const auto& names = method.calibration_params;
+  for (const Parameter& parameter : by.parameters) {
+    const auto& names = by.calibration_params;
     if (std::ranges::find(names, parameter.name) != names.end()) table.push_back(parameter);
   }
-  const auto columns = read_columns(given, {method.id, table, {}}, {}, "", errors);
+  const auto columns = read_columns(given, {by.id, table, {}}, {}, "", errors);
   errors.throw_if_any();
   Params params;
   for (const ParameterColumn& column : *columns) {
@@ -162,43 +181,69 @@ void refuse_infinite(const CalibratedNumbers& numbers) {
   }
 }
 
-CalibratedHead calibrated_head(const AlgorithmDescription& method, const Params& params,
-                               const std::vector<Text>& texts, const CalibratedLayer& layer,
-                               int kv_head) {
-  CalibratedHead out;
-  out.marks.resize(texts.size());
-  std::string place = fmt::format("layer {}, KV head {}", layer.index, kv_head);
-  const auto for_each = [&](const auto& visit) {
-    const std::string head = place;
-    for (std::size_t i = 0; i < texts.size(); ++i) {
-      throw_if_stopped();
-      const Text& text = texts[i];
-      place = fmt::format("{}, {}", text.place(), head);
-      const auto data =
-          text.dump->read_stream(text.sequence->name, layer.index, kv_head, text.tokens);
-      if (out.marks[i].empty()) out.marks[i] = key_marks(data->stream.keys, text.tokens);
-      visit(data->stream, text.tokens);
-    }
-    place = head;
-  };
-  try {
-    out.numbers = method.calibrate(params, {layer.d, layer.heads_per_kv, for_each});
-    refuse_infinite(out.numbers);
-  } catch (const CellError& error) {
-    throw InputError(
-        fmt::format("{}: cannot be calibrated on: {}; leave it out by --sequences or "
-                    "--layers",
-                    place, error.what()));
+// Makes the numbers of KV heads, one after the other.
+class HeadCalibration {
+ public:
+  HeadCalibration(const Calibrator& calibrator, const Params& params,
+                  const std::vector<Text>& texts)
+      : calibrator_(calibrator), params_(params), texts_(texts) {}
+
+  CalibratedHead operator()(const CalibratedLayer& layer, int kv_head) {
+    if (!calibrator_.of_layer(params_)) return {made(layer, kv_head, kv_head + 1), take_marks()};
+    if (kv_head == 0) of_layer_ = made(layer, 0, layer.kv_heads);
+    return {of_layer_, take_marks()};
   }
-  return out;
-}
+
+ private:
+  // Numbers of the KV heads [first, last) together.
+  CalibratedNumbers made(const CalibratedLayer& layer, int first, int last) {
+    marks_.assign(static_cast<std::size_t>(last - first), std::vector<KeyMarks>(texts_.size()));
+    next_ = 0;
+    std::string place;
+    const auto for_each = [&](const auto& visit) {
+      for (int head = first; head < last; ++head) {
+        const std::string of_head = fmt::format("layer {}, KV head {}", layer.index, head);
+        for (std::size_t i = 0; i < texts_.size(); ++i) {
+          throw_if_stopped();
+          const Text& text = texts_[i];
+          place = fmt::format("{}, {}", text.place(), of_head);
+          const auto data =
+              text.dump->read_stream(text.sequence->name, layer.index, head, text.tokens);
+          KeyMarks& marks = marks_[static_cast<std::size_t>(head - first)][i];
+          if (marks.empty()) marks = key_marks(data->stream.keys, text.tokens);
+          visit(data->stream, text.tokens);
+        }
+        place = of_head;
+      }
+    };
+    try {
+      CalibratedNumbers numbers =
+          calibrator_.calibrate(params_, {layer.d, layer.heads_per_kv, for_each});
+      refuse_infinite(numbers);
+      return numbers;
+    } catch (const CellError& error) {
+      throw InputError(
+          fmt::format("{}: cannot be calibrated on: {}; leave it out by --sequences or "
+                      "--layers",
+                      place, error.what()));
+    }
+  }
+  std::vector<KeyMarks> take_marks() { return std::move(marks_[next_++]); }
+
+  const Calibrator& calibrator_;
+  const Params& params_;
+  const std::vector<Text>& texts_;
+  CalibratedNumbers of_layer_;
+  std::vector<std::vector<KeyMarks>> marks_;  // by head made last and text
+  std::size_t next_ = 0;
+};
 
 }  // namespace
 
 std::shared_ptr<const Calibration> calibrate(const CalibrateRequest& request,
                                              const std::vector<AlgorithmDescription>& algorithms) {
-  const AlgorithmDescription& method = method_of(request, algorithms);
-  const Params params = params_of(request, method);
+  const Calibrator calibrator = calibrator_of(request, algorithms);
+  const Params params = params_of(request, calibrator.by);
   refuse_other_file(request.out);
   SweepConfig config;
   config.dumps = request.dumps;
@@ -206,16 +251,14 @@ std::shared_ptr<const Calibration> calibrate(const CalibrateRequest& request,
   std::vector<Text> texts = texts_of(request, dumps);
   Calibration calibration;
   calibration.path = std::filesystem::absolute(request.out).lexically_normal().string();
-  calibration.method = method.id;
-  calibration.params = calibrated_params(method, params);
+  calibration.method = calibrator.by.id;
+  calibration.params = calibrated_params(calibrator.by, params);
   calibration.model = texts.front().planned->model;
   calibration.n_layers = texts.front().planned->n_layers;
   set_layers(request, texts.front(), calibration);
   set_texts(request, texts, calibration);
   write_calibration(calibration, "kvbench " + program_version(),
-                    [&](const CalibratedLayer& layer, int kv_head) {
-                      return calibrated_head(method, params, texts, layer, kv_head);
-                    });
+                    HeadCalibration(calibrator, params, texts));
   return open_calibration(calibration.path);
 }
 

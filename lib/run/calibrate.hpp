@@ -1,4 +1,4 @@
-// Makes a calibration file: numbers of a method from whole texts of dumps.
+// Makes a calibration file: numbers of a method or a codec from whole texts of dumps.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 namespace kvbench {
 
 struct CalibrateRequest {
-  std::string method;
-  std::string params = "{}";           // JSON object: those of AlgorithmFacts::calibration_params
+  std::string method;                  // id of a method or a codec
+  std::string params = "{}";           // JSON object: those of its calibration_params
   std::vector<std::string> dumps;      // paths
   std::vector<std::string> sequences;  // empty: all
   std::vector<int> layers;             // empty: all of the first text

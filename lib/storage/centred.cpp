@@ -49,6 +49,7 @@ class LessMean final : public Codec {
   Index written(Index held, Index of_prompt) const override {
     return codec_->written(held, of_prompt);
   }
+  Index sinks() const override { return codec_->sinks(); }
   bool once() const override { return codec_->once(); }
   void encode(ConstMatrix vectors, std::byte* code) const override { encode_all(vectors, code); }
   void decode(const std::byte* code, MutableMatrix vectors) const override {

@@ -9,6 +9,7 @@ CodecDescription::CodecDescription() {
   validate = [](const Params&) { return std::nullopt; };
   skip_reason = [](const Params&, const StreamShape&, CacheTensor, Index) { return std::nullopt; };
   not_rotated = [](const Params&) { return std::nullopt; };
+  calibrates_layer = [](const Params&) { return false; };
 }
 CodecDescription::CodecDescription(const CodecDescription&) = default;
 CodecDescription::CodecDescription(CodecDescription&&) noexcept = default;

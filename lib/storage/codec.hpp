@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/calibration.hpp"
 #include "core/stream.hpp"
 #include "numerics/matrix_view.hpp"
 #include "parameters/parameter_table.hpp"
@@ -60,6 +61,9 @@ class Codec {
     static_cast<void>(of_prompt);
     return held / group() * group();
   }
+  // The oldest held vectors that stay unquantised: written() counts those behind them. 0 unless
+  // group() is 1.
+  virtual Index sinks() const { return 0; }
   // Whether vectors are written when the prompt ends and none later, however held tokens change.
   virtual bool once() const { return false; }
   // `vectors`: [group(), width]; `code`: [bytes()]. Throws CellError where a number cannot be
@@ -94,6 +98,12 @@ struct CodecFunctions {
   // Why its vectors are not rotated before it sees them, as a clause about the rotation: its
   // numbers are fitted to the unquantised stream. None: they may be.
   FunctionOf<P, std::optional<std::string>()> not_rotated;
+  // Numbers of one KV head that other texts can give, for calibration files; empty: the codec is
+  // not calibrated. Throws CellError if the texts have none.
+  FunctionOf<P, CalibratedNumbers(const CalibrationTexts&)> calibrate;
+  // Whether these numbers are one for all KV heads of a layer, whose streams the texts then have,
+  // head after head.
+  FunctionOf<P, bool()> calibrates_layer;
   FunctionOf<P, std::unique_ptr<Codec>(const CodecContext&)> create;
 };
 
@@ -103,6 +113,8 @@ struct CodecFacts {
   std::string title;   // one line
   std::string source;  // standard, paper or code
   std::string bits;    // per number, as text: "8.5", "b + 32/d"
+  // Parameters that `calibrate` depends on.
+  std::vector<std::string> calibration_params;
   bool of_keys = true;
   bool of_values = true;
   // False: with no parameters do its vectors go behind a rotation, and it has no `rotate`.
@@ -135,6 +147,8 @@ struct TypedCodec : CodecFacts, CodecFunctions<P> {
     kvbench::bind(table, this->validate, d.validate);
     kvbench::bind(table, this->skip_reason, d.skip_reason);
     kvbench::bind(table, this->not_rotated, d.not_rotated);
+    kvbench::bind(table, this->calibrate, d.calibrate);
+    kvbench::bind(table, this->calibrates_layer, d.calibrates_layer);
     kvbench::bind(table, this->create, d.create);
     return d;
   }

@@ -72,6 +72,7 @@ CodecDescription prepared(CodecDescription codec) {
   CODEC(turboquant)           \
   CODEC(qjl)                  \
   CODEC(polarquant)           \
+  CODEC(oscar)                \
   CODEC(think)
 
 #define KVBENCH_DECLARE(id) CodecDescription describe_codec_##id();

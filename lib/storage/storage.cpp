@@ -12,6 +12,8 @@
 namespace kvbench {
 namespace {
 
+constexpr std::size_t kShownDigits = 8;  // a fingerprint's in a label
+
 // "0-2,5" of ascending layers.
 std::string layers_text(const std::vector<int>& layers) {
   std::vector<std::string> parts;
@@ -31,7 +33,11 @@ std::string text_of(const CodecSetting& setting) {
     if (value == nullptr || (parameter.default_value && *value == *parameter.default_value)) {
       continue;
     }
-    text += fmt::format(" {}={}", parameter.name, to_string(*value));
+    std::string shown = to_string(*value);
+    visit_file(*value, [&](const auto& file) {
+      if (file.content) shown = file.content->fingerprint.substr(0, kShownDigits);
+    });
+    text += fmt::format(" {}={}", parameter.name, shown);
   }
   return text;
 }
@@ -95,6 +101,24 @@ std::shared_ptr<const Storage> at_layer(const std::shared_ptr<const Storage>& st
     }
   }
   return storage->by_layer->others ? made(*storage->by_layer->others) : nullptr;
+}
+
+void each_setting(const Storage& storage, const std::function<void(const CodecSetting&)>& visit) {
+  with_settings(storage, [&](const CodecSetting& setting) { visit(setting); });
+}
+
+Storage with_settings(Storage storage, const std::function<void(CodecSetting&)>& change) {
+  change(storage.keys);
+  change(storage.values);
+  if (storage.by_layer) {
+    LayerStorages layers = *storage.by_layer;
+    for (LayerStorages::Some& each : layers.some) {
+      each.storage = with_settings(std::move(each.storage), change);
+    }
+    if (layers.others) layers.others = with_settings(*std::move(layers.others), change);
+    storage.by_layer = std::make_shared<const LayerStorages>(std::move(layers));
+  }
+  return storage;
 }
 
 std::string storage_text(const Storage& storage) {

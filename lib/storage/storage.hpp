@@ -1,6 +1,7 @@
 // How a cell's cache is written: a codec for the keys, one for the values, or none.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,7 +58,13 @@ struct LayerStorages {
 // nothing for that layer.
 std::shared_ptr<const Storage> at_layer(const std::shared_ptr<const Storage>& storage, int layer);
 
-// "K q8_0 V kivi bits=4": its text in a label; parameters that differ from their defaults. By
+// Calls visit() for the codecs of keys and values, of every layer's storage.
+void each_setting(const Storage& storage, const std::function<void(const CodecSetting&)>& visit);
+// The storage with these changed.
+Storage with_settings(Storage storage, const std::function<void(CodecSetting&)>& change);
+
+// "K q8_0 V kivi bits=4": its text in a label; parameters that differ from their defaults, a file
+// by the first eight digits of its fingerprint. By
 // layer: "layers 0-1,5 K q8_0 V q8_0, others K q4_0 V q4_0".
 std::string storage_text(const Storage& storage);
 

@@ -78,7 +78,11 @@ void HeldTensor::hold(const std::vector<std::int32_t>& tokens, bool appended) {
     write_groups(tokens, written, appended);
     return;
   }
-  for (; first_ < written; ++first_) mark(tokens[first_]);
+  const Index sinks = tensor_.codec->sinks();
+  const Index last = written > 0 ? sinks + written : 0;
+  for (; first_ < last; ++first_) {
+    if (first_ >= sinks) mark(tokens[first_]);
+  }
 }
 
 void HeldTensor::write_groups(const std::vector<std::int32_t>& tokens, Index written,

@@ -25,7 +25,8 @@ class HeldTensor {
   // The held tokens, ascending, at an answer. `appended`: those of the last call come first, and
   // all others behind them.
   void hold(const std::vector<std::int32_t>& tokens, bool appended);
-  // Number of held tokens that are written; the first written_first() of them are.
+  // Number of held tokens that are written; the first written_first() of those held are, except
+  // the codec's sinks.
   Index written_held() const;
   Index written_first() const { return first_; }
   bool is_written(Index token) const {

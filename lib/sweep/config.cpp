@@ -58,7 +58,7 @@ class Reader {
     read_rows();
     config_.streams_known = errors_.count() == before_streams;
     read_seeds();
-    read_storage();
+    read_storage(folder);
     read_memory();
     read_output();
     read_entries(folder, algorithms);
@@ -270,10 +270,10 @@ class Reader {
     resolved_["seeds"] = *seeds;
   }
 
-  void read_storage() {
+  void read_storage(const std::optional<std::string>& folder) {
     const json* given = member(document_, "storage");
     if (given == nullptr) return;
-    auto storages = read_storages(*given, "/storage", errors_);
+    auto storages = read_storages(*given, "/storage", folder, errors_);
     if (!storages) return;
     storages_ = std::move(*storages);
     json& resolved = resolved_["storage"] = json::array();
@@ -384,13 +384,17 @@ template <class Content>
 std::vector<std::string> SweepConfig::paths_of() const {
   std::vector<std::string> paths;
   std::set<std::string> seen;
+  const auto add = [&](const Value& value) {
+    const auto* file = std::get_if<FileParameter<Content>>(&value);
+    if (file != nullptr && seen.insert(file->path).second) paths.push_back(file->path);
+  };
   for (const SweepEntry& entry : entries) {
     for (const auto& [name, values] : entry.axes) {
-      for (const Value& value : values) {
-        const auto* file = std::get_if<FileParameter<Content>>(&value);
-        if (file != nullptr && seen.insert(file->path).second) paths.push_back(file->path);
-      }
+      for (const Value& value : values) add(value);
     }
+    entry.each_codec([&](const CodecSetting& setting) {
+      for (const auto& [name, value] : setting.params.entries()) add(value);
+    });
   }
   return paths;
 }
@@ -399,14 +403,31 @@ template <class Content>
 void SweepConfig::set_files(const std::vector<std::shared_ptr<const Content>>& files) {
   std::map<std::string, std::shared_ptr<const Content>> by_path;
   for (const auto& file : files) by_path[file->path] = file;
+  const auto open = [&](Value& value) {
+    auto* file = std::get_if<FileParameter<Content>>(&value);
+    const auto found = file != nullptr ? by_path.find(file->path) : by_path.end();
+    if (found != by_path.end()) file->content = found->second;
+  };
+  const auto open_params = [&](CodecSetting& setting) {
+    const Params before = setting.params;
+    for (auto [name, value] : before.entries()) {
+      open(value);
+      setting.params.set(name, std::move(value));
+    }
+  };
+  // Entries go on sharing their storages.
+  std::map<std::shared_ptr<const Storage>, std::shared_ptr<const Storage>> opened;
   for (SweepEntry& entry : entries) {
     for (auto& [name, values] : entry.axes) {
-      for (Value& value : values) {
-        auto* file = std::get_if<FileParameter<Content>>(&value);
-        if (file == nullptr) continue;
-        const auto found = by_path.find(file->path);
-        if (found != by_path.end()) file->content = found->second;
+      for (Value& value : values) open(value);
+    }
+    for (std::shared_ptr<const Storage>& storage : entry.storages) {
+      if (!storage) continue;
+      std::shared_ptr<const Storage>& with_files = opened[storage];
+      if (!with_files) {
+        with_files = std::make_shared<const Storage>(with_settings(*storage, open_params));
       }
+      storage = with_files;
     }
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,6 +40,8 @@ struct SweepEntry {
   Index seeded_points = 0;  // points whose cells run once per seed, whatever the storage
   // Storages that cross with the points; null: float.
   std::vector<std::shared_ptr<const Storage>> storages = {nullptr};
+  // JSON pointer of them.
+  std::string storage_pointer = "/storage";
   std::string label;     // default: the algorithm's id
   bool labelled = true;  // the label was given
   Selection where;
@@ -51,6 +54,8 @@ struct SweepEntry {
   std::string place_of(const std::string& name) const;
   // Whether a parameter is a file.
   bool names_files() const;
+  // Calls visit() for each codec of its storages.
+  void each_codec(const std::function<void(const CodecSetting&)>& visit) const;
   // Cells on one KV head.
   double cells(std::size_t seeds) const;
 };
@@ -71,8 +76,8 @@ struct SweepConfig {
   bool keep_caches = false;
   std::vector<SweepEntry> entries;
 
-  // The files of a kind (KeptCache, Calibration) that parameters name, each path once, in the order
-  // of the entries.
+  // The files of a kind (KeptCache, Calibration) that parameters of methods and codecs name, each
+  // path once, in the order of the entries.
   template <class Content>
   std::vector<std::string> paths_of() const;
   // Makes these parameters refer to the open files, by path.

@@ -265,8 +265,16 @@ class Planner {
 
   // Why what a point names does not go with a KV head of the group, to skip the cell with.
   std::optional<std::string> misfit(const WorkGroup& group, int head, const SweepEntry& entry,
-                                    const Point& point) {
+                                    const Point& point, const Storage* storage) {
     const StreamId id{group.sequence, group.layer, head};
+    if (storage != nullptr) {
+      if (auto found = misfit_of_files(plan_.dumps[group.dump], group, *storage)) {
+        if (found->kind == Misfit::Kind::kError) {
+          misfits_.add(entry.storage_pointer, found->path, id, found->clause);
+        }
+        return std::move(found->clause);
+      }
+    }
     auto found = misfit_of_files(plan_.dumps[group.dump], group, *entry.algorithm, *point.params);
     if (!found && entry.algorithm->misfit) {
       found = entry.algorithm->misfit(*point.params, id, group.shape, group.prompt);
@@ -311,7 +319,7 @@ class Planner {
         for (std::size_t p = 0; p < settings[e].size(); ++p) {
           PlannedSetting setting = settings[e][p];
           if (!setting.skip_reason) {
-            setting.skip_reason = misfit(group, head, entry, points_[e][p]);
+            setting.skip_reason = misfit(group, head, entry, points_[e][p], setting.storage.get());
           }
           add_cells_of(g, head, points_[e][p], setting, identity, only);
         }

@@ -11,6 +11,7 @@
 #include "json/reader.hpp"
 #include "storage/codec_registry.hpp"
 #include "sweep/json_fields.hpp"
+#include "sweep/named_files.hpp"
 #include "sweep/parameter_columns.hpp"
 #include "sweep/sweep_keys.hpp"
 #include "system/shortened.hpp"
@@ -77,7 +78,8 @@ std::optional<std::string> not_of_values(const CodecSetting& setting, CacheTenso
 
 // The settings that `given` stands for, in the order of its axes; none after an error.
 std::vector<CodecSetting> read_codec(const json& given, CacheTensor tensor,
-                                     const std::string& pointer, ErrorList& errors) {
+                                     const std::string& pointer,
+                                     const std::optional<std::string>& folder, ErrorList& errors) {
   if (given == kFloat) return {CodecSetting{}};
   const std::size_t before = errors.count();
   const bool is_object = given.is_object();
@@ -97,9 +99,9 @@ std::vector<CodecSetting> read_codec(const json& given, CacheTensor tensor,
   const CodecDescription* codec = codec_named(*id, tensor, place, errors);
   if (codec == nullptr) return {};
   const json none = json::object();
-  const auto columns = read_columns(is_object ? given : none, {codec->id, codec->parameters, {}},
-                                    {"codec"}, pointer, errors);
-  if (!columns) return {};
+  auto columns = read_columns(is_object ? given : none, {codec->id, codec->parameters, {}},
+                              {"codec"}, pointer, errors);
+  if (!columns || !find_files(*columns, folder, errors)) return {};
   std::vector<std::pair<std::string, std::vector<Value>>> axes;
   double points = 1.0;
   for (const ParameterColumn& column : *columns) {
@@ -120,10 +122,12 @@ std::vector<CodecSetting> read_codec(const json& given, CacheTensor tensor,
   return errors.count() == before ? settings : std::vector<CodecSetting>();
 }
 
-Storages read_element(const json& given, const std::string& pointer, ErrorList& errors);
+Storages read_element(const json& given, const std::string& pointer,
+                      const std::optional<std::string>& folder, ErrorList& errors);
 
 // One element of a `by_layer`, into `out`; `layer_of`: the pointers of those that name a layer.
-void read_layers(const json& given, const std::string& pointer, LayerStorages& out,
+void read_layers(const json& given, const std::string& pointer,
+                 const std::optional<std::string>& folder, LayerStorages& out,
                  std::map<int, std::string>& layer_of, ErrorList& errors) {
   if (!read_object(given, layer_storage_keys(), pointer, errors)) return;
   const json* of_layers = member(given, "storage");
@@ -137,7 +141,7 @@ void read_layers(const json& given, const std::string& pointer, LayerStorages& o
     errors.add(place, "must be one storage of all these layers; list the layers of each apart");
     return;
   }
-  const Storages storages = read_element(*of_layers, place, errors);
+  const Storages storages = read_element(*of_layers, place, folder, errors);
   if (storages.size() > 1) {
     errors.add(place, fmt::format("makes {} storages, and layers have one; give each parameter one "
                                   "value",
@@ -164,7 +168,8 @@ void read_layers(const json& given, const std::string& pointer, LayerStorages& o
   out.some.push_back(std::move(some));
 }
 
-Storages read_by_layer(const json& given, const std::string& pointer, ErrorList& errors) {
+Storages read_by_layer(const json& given, const std::string& pointer,
+                       const std::optional<std::string>& folder, ErrorList& errors) {
   const std::size_t before = errors.count();
   if (!given.is_array() || given.empty()) {
     errors.add(pointer, "must be a list of {\"layers\": .., \"storage\": ..}, got " + shown(given));
@@ -173,20 +178,22 @@ Storages read_by_layer(const json& given, const std::string& pointer, ErrorList&
   LayerStorages layers;
   std::map<int, std::string> layer_of;
   for (std::size_t i = 0; i < given.size(); ++i) {
-    read_layers(given[i], child(pointer, i), layers, layer_of, errors);
+    read_layers(given[i], child(pointer, i), folder, layers, layer_of, errors);
   }
   if (errors.count() != before) return {};
   return {std::make_shared<const Storage>(
       Storage{{}, {}, std::make_shared<const LayerStorages>(std::move(layers))})};
 }
 
-Storages read_element(const json& given, const std::string& pointer, ErrorList& errors) {
+Storages read_element(const json& given, const std::string& pointer,
+                      const std::optional<std::string>& folder, ErrorList& errors) {
   const std::size_t before = errors.count();
   std::vector<CodecSetting> keys = {CodecSetting{}};
   std::vector<CodecSetting> values = keys;
   if (!given.is_object()) {
-    keys = read_codec(given, CacheTensor::kKeys, pointer, errors);
-    if (errors.count() == before) values = read_codec(given, CacheTensor::kValues, pointer, errors);
+    keys = read_codec(given, CacheTensor::kKeys, pointer, folder, errors);
+    if (errors.count() == before)
+      values = read_codec(given, CacheTensor::kValues, pointer, folder, errors);
   } else if (given.contains("codec")) {
     errors.add(pointer, "is one codec; write {\"keys\": .., \"values\": ..}, each a codec like it");
   } else {
@@ -197,17 +204,18 @@ Storages read_element(const json& given, const std::string& pointer, ErrorList& 
       if (of_keys != nullptr || of_values != nullptr) {
         errors.add(pointer, "has by_layer besides keys or values; put these into its elements");
       }
-      return read_by_layer(*by_layer, child(pointer, "by_layer"), errors);
+      return read_by_layer(*by_layer, child(pointer, "by_layer"), folder, errors);
     }
     if (of_keys == nullptr && of_values == nullptr && errors.count() == before) {
       errors.add(pointer,
                  "names a codec neither for keys nor for values; \"float\" stands for none");
     }
     if (of_keys != nullptr) {
-      keys = read_codec(*of_keys, CacheTensor::kKeys, child(pointer, "keys"), errors);
+      keys = read_codec(*of_keys, CacheTensor::kKeys, child(pointer, "keys"), folder, errors);
     }
     if (of_values != nullptr) {
-      values = read_codec(*of_values, CacheTensor::kValues, child(pointer, "values"), errors);
+      values =
+          read_codec(*of_values, CacheTensor::kValues, child(pointer, "values"), folder, errors);
     }
   }
   Storages storages;
@@ -235,10 +243,10 @@ json codec_json(const CodecSetting& setting) {
 }  // namespace
 
 std::optional<Storages> read_storages(const json& given, const std::string& pointer,
-                                      ErrorList& errors) {
+                                      const std::optional<std::string>& folder, ErrorList& errors) {
   const std::size_t before = errors.count();
   if (!given.is_array()) {
-    Storages one = read_element(given, pointer, errors);
+    Storages one = read_element(given, pointer, folder, errors);
     return errors.count() == before ? std::optional(std::move(one)) : std::nullopt;
   }
   if (given.empty()) {
@@ -248,7 +256,7 @@ std::optional<Storages> read_storages(const json& given, const std::string& poin
   Storages all;
   std::set<std::string> seen;
   for (std::size_t i = 0; i < given.size(); ++i) {
-    for (auto& storage : read_element(given[i], child(pointer, i), errors)) {
+    for (auto& storage : read_element(given[i], child(pointer, i), folder, errors)) {
       const std::string text = exact_line(storage_json(storage.get()));
       if (!seen.insert(text).second) {
         errors.add(child(pointer, i), "is listed twice: " + text);

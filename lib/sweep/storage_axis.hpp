@@ -16,10 +16,10 @@ namespace kvbench {
 using Storages = std::vector<std::shared_ptr<const Storage>>;
 
 // A list of "float", ids of codecs, {"keys": .., "values": ..} and {"by_layer": [..]}, or one of
-// them; parameters of a codec may be axes, which cross, except by layer. Errors go to `errors` at
-// or below `pointer`; nothing is returned if there was one.
+// them; parameters of a codec may be axes, which cross, except by layer. `folder`: as read_entry()
+// has it. Errors go to `errors` at or below `pointer`; nothing is returned if there was one.
 std::optional<Storages> read_storages(const nlohmann::json& given, const std::string& pointer,
-                                      ErrorList& errors);
+                                      const std::optional<std::string>& folder, ErrorList& errors);
 
 // As a sweep file and a cell's key have it, with all parameters; "float" for null.
 nlohmann::json storage_json(const Storage* storage);

@@ -4,16 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <set>
 #include <utility>
 
 #include "algorithms/composition.hpp"
 #include "algorithms/mechanisms/paging.hpp"
 #include "json/document.hpp"
 #include "sweep/axis.hpp"
-#include "sweep/dump_paths.hpp"
 #include "sweep/json_fields.hpp"
+#include "sweep/named_files.hpp"
 #include "sweep/parameter_columns.hpp"
 #include "system/shortened.hpp"
 #include "system/spelling.hpp"
@@ -85,29 +83,6 @@ std::vector<std::string> refused_paging(const json& params, const AlgorithmDescr
   return names;
 }
 
-// Paths and globs of files as absolute paths, each once. Relative ones start at `folder`.
-void find_files(ParameterColumn& column, const std::string& folder, ErrorList& errors) {
-  if (!is_file(column.parameter->kind)) return;
-  Axis found{{}, column.axis.pointer, column.axis.single, false};
-  std::set<Value> seen;
-  for (std::size_t i = 0; i < column.axis.values.size(); ++i) {
-    Value value = column.axis.values[i];
-    const auto add = [&] {
-      if (seen.insert(value).second) found.values.push_back(value);
-    };
-    if (std::holds_alternative<std::string>(value)) add();  // a word in place of a path
-    visit_file(value, [&](auto& parameter) {
-      const std::string written = parameter.path;
-      for (const std::string& file : files_named(written, folder, column.axis.place(i), errors)) {
-        parameter.path = std::filesystem::path(file).lexically_normal().string();
-        add();
-      }
-    });
-  }
-  found.single = found.single && found.values.size() == 1;
-  column.axis = std::move(found);
-}
-
 // The member `params`, an empty object if it is absent; null after an error.
 const json* read_object_of_params(const json& of, const std::string& place, ErrorList& errors) {
   static const json none = json::object();
@@ -127,10 +102,8 @@ std::optional<std::vector<ParameterColumn>> read_params(const json& params,
                              method.for_less_memory};
   auto columns =
       read_columns(params, owner, refused_paging(params, method, place, errors), place, errors);
-  if (!columns || !folder) return columns;
-  const std::size_t before = errors.count();
-  for (ParameterColumn& column : *columns) find_files(column, *folder, errors);
-  return errors.count() == before ? columns : std::nullopt;
+  if (columns && !find_files(*columns, folder, errors)) return std::nullopt;
+  return columns;
 }
 
 // Asks of every point whether any dump could satisfy it and whether the seed matters.
@@ -189,6 +162,12 @@ bool SweepEntry::names_files() const {
   });
 }
 
+void SweepEntry::each_codec(const std::function<void(const CodecSetting&)>& visit) const {
+  for (const auto& storage : storages) {
+    if (storage) each_setting(*storage, visit);
+  }
+}
+
 double SweepEntry::cells(std::size_t seeds) const {
   const auto all = static_cast<double>(points());
   const auto seeded = static_cast<double>(seeded_points);
@@ -233,7 +212,8 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
   }
   entry.storages = storages;
   if (const json* own = member(given, "storage")) {
-    entry.storages = read_storages(*own, child(pointer, "storage"), errors).value_or(storages);
+    entry.storage_pointer = child(pointer, "storage");
+    entry.storages = read_storages(*own, entry.storage_pointer, folder, errors).value_or(storages);
   }
   const std::string place = child(pointer, "params");
   const json* params = read_object_of_params(given, place, errors);

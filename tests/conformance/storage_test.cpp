@@ -120,9 +120,12 @@ TEST_CASE("every algorithm that can be stored is, on arrival, late and in groups
                                   .repeated = 40});
   const Index prompt = 40;
   const Given small = {{"group", Value{Index{4}}}, {"residual", Value{Index{4}}}};
+  const Given few = {{"sinks", Value{Index{1}}},
+                     {"recent", Value{Index{2}}},
+                     {"scales", Value{std::string("fp16")}}};
   const Given channels = {{"per", Value{std::string("channel")}}, {"group", Value{Index{4}}}};
-  for (const auto& storage :
-       {stored_as("token", {}), stored_as("kivi", small), stored_as("int", channels)}) {
+  for (const auto& storage : {stored_as("token", {}), stored_as("kivi", small),
+                              stored_as("int", channels), stored_as("oscar", few)}) {
     std::set<std::string> stored_ids;
     std::set<std::string> changed;  // has fewer bytes and another error at some point
     Cases cases;
@@ -215,8 +218,12 @@ TEST_CASE("stored cells have the same bits on 1 and 4 threads") {
                                   .repeated = 40});
   const Index prompt = 40;
   const Given small = {{"group", Value{Index{4}}}, {"residual", Value{Index{4}}}};
+  const Given few = {{"sinks", Value{Index{1}}},
+                     {"recent", Value{Index{2}}},
+                     {"scales", Value{std::string("fp16")}}};
   std::vector<ReplayCell> cells;
-  for (const auto& storage : {stored_as("token", {}), stored_as("kivi", small)}) {
+  for (const auto& storage :
+       {stored_as("token", {}), stored_as("kivi", small), stored_as("oscar", few)}) {
     for (const Subject& subject : subjects()) {
       const AlgorithmDescription& algorithm = *subject.algorithm;
       const Params params = params_for(algorithm, subject.row->points.front().given);

@@ -45,10 +45,12 @@ std::vector<Case> cases_of_storage() {
   const CodecSetting turbo = codec_of("turboquant", {{"bits", count_of(3)}});
   const CodecSetting late =
       codec_of("turboquant", {{"bits", count_of(3)}, {"residual", count_of(10)}});
+  const CodecSetting sinks = codec_of("oscar", {{"sinks", count_of(3)}, {"recent", count_of(7)}});
   const CodecSetting q8 = codec_of("q8_0", {});
   const CodecSetting q4 = codec_of("q4_0", {});
-  return {{{kivi, kivi}, 51}, {{kivi, kivi}, 30}, {{kivi, other}, 51},  {{kivi, {}}, 51},
-          {{kivi, q4}, 51},   {{q8, q4}, 51},     {{turbo, turbo}, 51}, {{late, kivi}, 51}};
+  return {{{kivi, kivi}, 51},   {{kivi, kivi}, 30}, {{kivi, other}, 51},
+          {{kivi, {}}, 51},     {{kivi, q4}, 51},   {{q8, q4}, 51},
+          {{turbo, turbo}, 51}, {{late, kivi}, 51}, {{sinks, sinks}, 51}};
 }
 
 // Ones that append after the prompt, with bookkeeping (uniform: a weight) and without, and ones

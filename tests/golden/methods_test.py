@@ -5,7 +5,7 @@ over the 64 decoded rows and 3 query heads of a KV head (0 unless `kv_head` says
 1024 tokens, 960 of them the prompt; an object has such a list per KV head. `derived` has integers in the
 same form. The numbers are those of one float64 numpy program that was written
 from the methods' released code and shares nothing with kvbench; they were handed over with six decimals
-(`decimals` where fewer). Those of a setting with a `source` are of the tokens that this code, the authors', kept
+(`decimals` where fewer or more). Those of a setting with a `source` are of the tokens that this code, the authors', kept
 in double precision, with numpy's attention over them. `storage` is how keys and values are stored; of q8_0 and q4_0, which compute in
 float32, the numbers are those of numpy's attention over what the gguf package 0.19.0 decodes. For
 randomised methods they are means over six seeds of numpy's generator and `deviation` their standard

@@ -54,6 +54,32 @@ class Calibrations(unittest.TestCase):
             recorder.layer("text", 0, **arrays, scale=layer.scale)
         self.assertEqual([cell["errors"] for cell in recorder.results.cells], [cell["errors"] for cell in results.cells])
 
+    def test_codecs_take_it_in_sweeps_replays_and_recorders(self):
+        fingerprint = kb.calibrate("oscar", [DUMP], out="o.cal.h5", layers=[0], tokens=PROMPT)
+        codec = {"codec": "oscar", "sinks": 4, "recent": 32}
+        own, storage = ({"keys": each, "values": each} for each in (codec, {**codec, "calibration": "o.cal.h5"}))
+        exact = [{"algorithm": "exact"}]
+        plain = kb.run({**self.sweep(), "algorithms": exact, "storage": own}, out="plain", quiet=True)
+        results = kb.run({**self.sweep(), "algorithms": exact, "storage": [storage]}, out="stored", quiet=True)
+        entry = [{"algorithm": "exact", "storage": storage}]
+        again = kb.run({**self.sweep(), "algorithms": entry}, out="entry", quiet=True)
+        self.assertEqual([cell["id"] for cell in again.cells], [cell["id"] for cell in results.cells])
+        layer = next(iter(kb.open_dump(DUMP).values()))[0]
+        for head, (cell, without_file) in enumerate(zip(results.cells, plain.cells)):
+            self.assertEqual(cell["key"]["storage"]["keys"]["calibration"], fingerprint)
+            self.assertIs(cell["derived"]["calibrated_on_text"], True)
+            self.assertEqual(cell["errors"], without_file["errors"])
+            replayed = kb.replay(layer, "exact", storage=storage, head=head, tokens=TOKENS, prompt=PROMPT)
+            self.assertEqual(without(replayed.record), without(cell))
+        arrays = {name: getattr(layer, name)[:, :TOKENS] for name in "qkv"}
+        sweep = {"replay": {"prompt_tokens": PROMPT}, "seeds": [0], "algorithms": exact, "storage": storage}
+        rope = {"inv_freq": layer.rope[0], "layout": layer.rope[1]}
+        with kb.Recorder(sweep, out="live", layers=30, quiet=True, rope=rope) as recorder:
+            recorder.layer("text", 0, **arrays, scale=layer.scale)
+        self.assertEqual([cell["errors"] for cell in recorder.results.cells], [cell["errors"] for cell in results.cells])
+        with self.assertRaisesRegex(kb.Error, "storage: .*is a calibration of qfilters, and the codec is oscar"):
+            kb.replay(layer, "exact", storage={"keys": {**codec, "calibration": "m.cal.h5"}}, tokens=TOKENS, prompt=PROMPT)
+
     def test_the_prompt_s_own_next_to_a_file(self):
         both = kb.run(self.sweep(calibration=["prompt", "m.cal.h5"]), out="both", quiet=True)
         each = [kb.run(self.sweep(calibration=one), out=f"one-{len(one)}", quiet=True)

@@ -25,7 +25,7 @@ std::vector<std::string> texts(const Storages& storages) {
 
 Storages read(const std::string& text) {
   ErrorList errors("f");
-  auto storages = read_storages(json::parse(text), "/storage", errors);
+  auto storages = read_storages(json::parse(text), "/storage", std::nullopt, errors);
   errors.throw_if_any();
   return storages.value();
 }

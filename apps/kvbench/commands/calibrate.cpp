@@ -11,16 +11,17 @@ namespace kvbench {
 namespace {
 
 constexpr const char* kCalibrateFooter =
-    R"(Computes a method's statistics from calibration texts, for each layer and KV head, over every token of
-all texts together. A sweep names the file, relative to the sweep file, by the parameter calibration
-of the method; the prompt that is compressed is then not used for them. Cells have the file's fingerprint in
-their key, and derived.calibrated_on_text says whether it was made from the cell's text, too. A file of
-another model, of other sizes of heads or of another rotation is refused.
-`kvbench list algorithms NAME` says whether a method takes one.
+    R"(Computes a method's or a codec's statistics from calibration texts, for each layer and KV head, over every
+token of all texts together. A sweep names the file, relative to the sweep file, by the parameter calibration
+of the method or codec; the prompt that is compressed is then not used for them. Cells have the file's
+fingerprint in their key, and derived.calibrated_on_text says whether it was made from the cell's text, too.
+A file of another model, of other sizes of heads or of another rotation is refused.
+`kvbench list algorithms NAME` and `kvbench list storage NAME` say whether one takes a file.
 
 Examples:
   kvbench calibrate --method qfilters --dump data/smollm2-constitution.h5 --out filters.cal.h5
-  kvbench calibrate --method loki --params '{"centre": false}' --dump data/focused.h5 --out loki.cal.h5)";
+  kvbench calibrate --method loki --params '{"centre": false}' --dump data/focused.h5 --out loki.cal.h5
+  kvbench calibrate --method oscar --dump data/smollm2-constitution.h5 --out oscar.cal.h5)";
 
 int run(const CalibrateRequest& request) {
   const auto made = calibrate(request);
@@ -36,9 +37,9 @@ int run(const CalibrateRequest& request) {
 
 Command add_calibrate(CLI::App& app) {
   const auto options = std::make_shared<CalibrateRequest>();
-  CLI::App* command =
-      app.add_subcommand("calibrate", "Compute the statistics of a method from calibration texts");
-  command->add_option("--method,--algorithm", options->method, "The method")
+  CLI::App* command = app.add_subcommand(
+      "calibrate", "Compute the statistics of a method or codec from calibration texts");
+  command->add_option("--method,--algorithm", options->method, "The method or codec")
       ->type_name("NAME")
       ->required();
   command->add_option("--dump", options->dumps, "Dumps of the texts")->required();
@@ -47,7 +48,7 @@ Command add_calibrate(CLI::App& app) {
       ->required();
   command
       ->add_option("--params", options->params,
-                   "Parameters of the method that the numbers depend on, as JSON")
+                   "Parameters of it that the numbers depend on, as JSON")
       ->type_name("JSON");
   command
       ->add_option("--sequences", options->sequences,

@@ -32,9 +32,9 @@ from kvbench._run import (
     _checked,
     _named_keywords,
     _results,
-    algorithms_with_absolute_paths,
     results_folder,
     sweep_name,
+    sweep_with_absolute_paths,
 )
 
 with exporter("kvbench.Recorder"):
@@ -187,9 +187,7 @@ class LiveDump:
             raise _core.Error(
                 f"{self._of}: sweep: /dumps: the layers are measured as they come; leave dumps out"
             )
-        if "algorithms" in sweep:
-            entries = algorithms_with_absolute_paths(sweep["algorithms"], folder)
-            sweep = {**sweep, "algorithms": entries}
+        sweep = sweep_with_absolute_paths(sweep, folder)
         return {"schema_version": 1, "name": sweep_name(self._out), **sweep, "dumps": [self._path]}
 
     @contextmanager

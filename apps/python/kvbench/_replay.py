@@ -26,7 +26,7 @@ from kvbench._dumps import Layer
 from kvbench._listing import algorithms
 from kvbench._method_calls import MethodTable, method_table, prompt_of
 from kvbench._methods import Prompt, decides_for_layer, is_method, parameters
-from kvbench._run import entry_with_absolute_paths, with_absolute_paths
+from kvbench._run import entry_with_absolute_paths, storage_with_absolute_paths, with_absolute_paths
 
 _PLACE = "kvbench.replay"
 
@@ -501,7 +501,7 @@ def replay(
         "memory": {"element_bytes": element_bytes},
     }
     if storage != "float":
-        sweep["storage"] = [storage]
+        sweep["storage"] = [storage_with_absolute_paths(storage)]
         words.append(_keyword_text("storage", storage))
     if prompt is not None:
         sweep["replay"] = {"prompt_tokens": prompt}

@@ -16,6 +16,7 @@ from typing import Any, TypedDict
 from kvbench import _core
 from kvbench._arrays import json_text, whole
 from kvbench._listing import algorithms
+from kvbench._listing import storage as codecs
 from kvbench._method_calls import method_tables
 from kvbench._methods import classes_called
 
@@ -144,14 +145,32 @@ def with_absolute_paths(
     if not {"file", "calibration"} & params.keys():
         return params
     known = [each for each in algorithms() if algorithm in (each["id"], *each["aliases"])]
-    tables = [each["parameters"] for each in known]
-    for table in (row for rows in tables for row in rows):
+    return _with_absolute_paths(known, params, folder)
+
+
+def _with_absolute_paths(
+    known: list[dict[str, Any]], params: dict[str, Any], folder: Folder
+) -> dict[str, Any]:
+    for table in (row for each in known for row in each["parameters"]):
         name = table["name"]
         is_path = table["type"] in ("file", "calibration") and name in params
         if is_path:
             words = table.get("words", [])
             params = {**params, name: _absolute(params[name], folder, words)}
     return params
+
+
+def storage_with_absolute_paths(storage: Any, folder: Folder = "") -> Any:
+    """The storage of a sweep or an entry; files that its codecs name, starting at a folder, have
+    absolute paths."""
+    if isinstance(storage, (list, tuple)):
+        return [storage_with_absolute_paths(each, folder) for each in storage]
+    if not isinstance(storage, dict):
+        return storage
+    if "codec" in storage:
+        known = [each for each in codecs() if each["id"] == storage["codec"]]
+        return _with_absolute_paths(known, storage, folder)
+    return {name: storage_with_absolute_paths(each, folder) for name, each in storage.items()}
 
 
 def entry_with_absolute_paths(entry: Any, folder: Folder = "") -> Any:
@@ -163,17 +182,23 @@ def entry_with_absolute_paths(entry: Any, folder: Folder = "") -> Any:
     if isinstance(params, dict):
         params = with_absolute_paths(entry.get("algorithm"), params, folder)
         entry = {**entry, "params": params}
+    if "storage" in entry:
+        entry = {**entry, "storage": storage_with_absolute_paths(entry["storage"], folder)}
     if "then" in entry:
         entry = {**entry, "then": entry_with_absolute_paths(entry["then"], folder)}
     return entry
 
 
-def algorithms_with_absolute_paths(entries: Any, folder: Folder = "") -> Any:
-    """The algorithms of a sweep; files that they name, starting at a folder, have absolute
+def sweep_with_absolute_paths(sweep: dict[str, Any], folder: Folder = "") -> dict[str, Any]:
+    """A sweep; files that its algorithms and codecs name, starting at a folder, have absolute
     paths."""
-    if not isinstance(entries, (list, tuple)):
-        return entries
-    return [entry_with_absolute_paths(entry, folder) for entry in entries]
+    entries = sweep.get("algorithms")
+    if isinstance(entries, (list, tuple)):
+        entries = [entry_with_absolute_paths(entry, folder) for entry in entries]
+        sweep = {**sweep, "algorithms": entries}
+    if "storage" in sweep:
+        sweep = {**sweep, "storage": storage_with_absolute_paths(sweep["storage"], folder)}
+    return sweep
 
 
 def results_folder(of: str, out: Folder) -> Path:
@@ -198,9 +223,7 @@ def _sweep_file(sweep: dict[str, Any], out: Path) -> Iterator[Path]:
     document = {"schema_version": 1, "name": sweep_name(out), **sweep}
     if isinstance(document.get("dumps"), (list, tuple)):
         document["dumps"] = _absolute(document["dumps"])
-    if "algorithms" in document:
-        document["algorithms"] = algorithms_with_absolute_paths(document["algorithms"])
-    text = json_text(document, indent=1)
+    text = json_text(sweep_with_absolute_paths(document), indent=1)
     out.mkdir(parents=True, exist_ok=True)
     path = out / "sweep.json"
     before = path.read_bytes() if path.exists() else None
@@ -375,8 +398,8 @@ def calibrate(
     layers: Iterable[int] = (),
     tokens: int | None = None,
 ) -> str:
-    """Writes what `method` takes from the texts of `dumps` to the file `out`, for the parameter
-    `calibration` of the method in sweeps of other texts; returns the file's fingerprint. As
+    """Writes what `method`, a method or a codec, takes from the texts of `dumps` to the file `out`,
+    for its parameter `calibration` in sweeps of other texts; returns the file's fingerprint. As
     `kvbench calibrate` does it.
 
     `params`: parameters that the numbers depend on. `sequences`, `layers`: default all. `tokens`:

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "algorithms/mechanisms/budget.hpp"
-#include "algorithms/mechanisms/calibrated.hpp"
 #include "algorithms/shared_work.hpp"
 #include "core/stream.hpp"
+#include "parameters/calibrated.hpp"
 
 namespace kvbench {
 

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "algorithms/mechanisms/budget.hpp"
-#include "algorithms/mechanisms/calibrated.hpp"
 #include "algorithms/mechanisms/group_rule.hpp"
 #include "algorithms/mechanisms/read_share.hpp"
 #include "algorithms/typed_algorithm.hpp"
@@ -28,6 +27,7 @@
 #include "kernels/least_squares.hpp"
 #include "numerics/canonical.hpp"
 #include "numerics/symmetric_eigen.hpp"
+#include "parameters/calibrated.hpp"
 
 namespace kvbench::methods::loki {
 namespace {

@@ -15,11 +15,11 @@
 #include <cmath>
 #include <utility>
 
-#include "algorithms/mechanisms/calibrated.hpp"
 #include "algorithms/mechanisms/token_ranking.hpp"
 #include "kernels/least_squares.hpp"
 #include "numerics/canonical.hpp"
 #include "numerics/symmetric_eigen.hpp"
+#include "parameters/calibrated.hpp"
 #include "system/error.hpp"
 
 namespace kvbench::methods::qfilters {
