@@ -38,6 +38,13 @@ def parser() -> argparse.ArgumentParser:
         "those of the compressed model",
     )
     p.add_argument(
+        "--prompt-pieces",
+        type=int,
+        metavar="N",
+        help="with --decisions live: the model reads the prompt in pieces of N tokens, and after "
+        "each the cache is compressed to the setting's budget (default: the prompt is read whole)",
+    )
+    p.add_argument(
         "--layers",
         help="compressed layers: all (default: those of the sweep's select), 0,1,15, 0-7, or "
         "one-at-a-time: each alone, for its sensitivity",
@@ -47,7 +54,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def check_options(args: argparse.Namespace) -> None:
-    faults = option_faults(args, {}, files=(args.config,))
+    faults = option_faults(args, {"prompt_pieces": 1}, files=(args.config,))
+    if args.prompt_pieces is not None and args.decisions != "live":
+        faults.append("--prompt-pieces: needs --decisions live, which decides as the model reads")
     if args.out.exists() and not args.out.is_dir():
         faults.append(f"--out {args.out}: is not a folder; choose another")
     refuse(faults)

@@ -286,6 +286,23 @@ def decode_after(
         ).logits
 
 
+def read_after(
+    model: torch.nn.Module,
+    prompt: Iterable[tuple[int, torch.Tensor, torch.Tensor]],
+    parts: Sequence[torch.Tensor],
+    listener: Callable[[Call], torch.Tensor],
+) -> torch.Tensor:
+    """Logits [R, vocabulary] of the last of several parts [R] of a text, which are read one after
+    the other; `prompt` and positions as for decode_after."""
+    cache = cache_of(prompt)
+    with listening(listener), torch.no_grad():
+        for ids in parts:
+            answer = model(
+                input_ids=ids[None].to(device_of(model)), past_key_values=cache, use_cache=True
+            )
+    return answer.logits[0]
+
+
 def _of_batch(call: Call, at: int) -> Call:
     """The call of one sequence of a batch, of a layer without a bias."""
     own = slice(at, at + 1)

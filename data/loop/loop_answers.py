@@ -3,8 +3,9 @@ tokens in its mask, or kvbench, from the compressed model's own queries."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import kvbench as kb
@@ -173,6 +174,12 @@ def _stacked(entries: list[np.ndarray], most: int, like: torch.Tensor) -> torch.
     return torch.from_numpy(table)[None].to(like.device, like.dtype)
 
 
+def as_answer(heads: list[np.ndarray], call: Call) -> torch.Tensor:
+    """Answers [G, rows, dv] of each KV head as a layer's, at least in float32."""
+    answer = torch.from_numpy(np.concatenate(heads)).transpose(0, 1)[None]
+    return answer.to(call.q.device, torch.promote_types(call.q.dtype, torch.float32))
+
+
 @dataclass
 class Live:
     """kvbench answers: the method sees queries, keys and values of the compressed model, prompt and
@@ -204,36 +211,51 @@ class Live:
         q = np.concatenate((past, decoded), axis=1)
         k, v = (each[0].double().cpu().numpy() for each in (call.k, call.v))
         group = layer.query_heads // layer.kv_heads
-        answers, params = [], _keywords(self.setting, self.files)
-        norms = self._norms(call)
+        answers, norms = [], self._norms(call)
         for head in range(layer.kv_heads):
-            try:
-                replay = kb.replay(
-                    q[head * group : (head + 1) * group],
-                    k[head],
-                    v[head],
-                    self.setting.algorithm,
-                    scale=layer.scale,
-                    sliding_window=layer.window,
-                    softcap=layer.softcap,
-                    rope=layer.rope,
-                    wo_v_l1=None if norms is None else norms[head * group : (head + 1) * group],
-                    sequence=self.text.name,
-                    layer=call.layer,
-                    head=head,
-                    n_layers=self.text.n_layers,
-                    prompt=prompt,
-                    seed=self.setting.seed or 0,
-                    element_bytes=self.setting.cells[call.layer, head]["key"]["element_bytes"],
-                    storage=_by_path(self.setting.storage or "float", self.files.calibrations),
-                    **params,
-                )
-            except kb.Error as error:
-                raise Unsuitable(f"layer {call.layer}, KV head {head}: {error}") from None
+            own = slice(head * group, (head + 1) * group)
+            replay = self.replay(
+                (q[own], k[head], v[head]),
+                (call.layer, head),
+                prompt=prompt,
+                rope=layer.rope,
+                wo_v_l1=None if norms is None else norms[own],
+                **self.keywords,
+            )
             answers.append(replay.outputs)
             self.errors.append(replay.errors)
-        answer = torch.from_numpy(np.concatenate(answers)).transpose(0, 1)[None]
-        return answer.to(call.q.device, torch.promote_types(call.q.dtype, torch.float32))
+        return as_answer(answers, call)
+
+    @cached_property
+    def keywords(self) -> dict[str, Any]:
+        return _keywords(self.setting, self.files)
+
+    def replay(
+        self,
+        qkv: Sequence[np.ndarray],
+        place: tuple[int, int],
+        algorithm: str | None = None,
+        **given: Any,
+    ) -> kb.Replay:
+        """The setting's method, or another one, over q [G, rows, d], k [n, d] and v [n, dv] of a
+        layer's KV head."""
+        layer, (q, k, v) = self.text.layers[place[0]], qkv
+        keywords: dict[str, Any] = {
+            "scale": layer.scale,
+            "sliding_window": layer.window,
+            "softcap": layer.softcap,
+            "sequence": self.text.name,
+            "n_layers": self.text.n_layers,
+            "seed": self.setting.seed or 0,
+            "element_bytes": self.setting.cells[place]["key"]["element_bytes"],
+            "storage": _by_path(self.setting.storage or "float", self.files.calibrations),
+            **given,
+        }
+        algorithm = algorithm or self.setting.algorithm
+        try:
+            return kb.replay(q, k, v, algorithm, layer=place[0], head=place[1], **keywords)
+        except kb.Error as error:
+            raise Unsuitable(f"layer {place[0]}, KV head {place[1]}: {error}") from None
 
     def _norms(self, call: Call) -> np.ndarray | None:
         """wo_v_l1 [Hq, n] where the dump has it: its own of the prompt, of the decoded tokens those

@@ -155,6 +155,21 @@ class CacheFiles:
         with h5py.File(path) as file:
             return head_reads(file[place], span, heads, k, v, scores_all)
 
+    def keeps_tokens_alone(self, cell: str) -> bool:
+        """Whether its rows are tokens with weight 1 and their own keys and values."""
+        path, place = self._place[cell]
+        with h5py.File(path) as file:
+            group = file[place]
+            count = len(group["token"])
+            return (
+                bool((group["token"][:] >= 0).all())
+                and _own(group, "key") is None
+                and _own(group, "value") is None
+                and bool((_column(group, "head", count, -1) < 0).all())
+                and "weight_numerator" not in group
+                and bool((_weights(group, count) == 1).all())
+            )
+
     def decided_once(self, cell: str, span: Span) -> bool:
         """Whether its rows are all of the prompt, and none comes or goes while it decodes."""
         path, place = self._place[cell]

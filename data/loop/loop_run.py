@@ -8,7 +8,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import transformers
 from command import interrupts
-from export.attention_capture import decode_after, refuse_latents, refuse_to_decode
+from export.attention_capture import decode_after, read_after, refuse_latents, refuse_to_decode
 from export.model_export import export_of, layer_numbers, load_model, say
 from export.rope_probe import find_ropes, refuse_changing_rotation
 from export.shared_keys import refuse_shared, shared_layers
@@ -29,9 +29,10 @@ from loop import loop_settings
 from loop.loop_answers import Live, Replayed, Setting, Text, Whole
 from loop.loop_caches import CacheFiles, Unsuitable
 from loop.loop_journal import Journal
+from loop.loop_pieces import InPieces
 from loop.loop_statistics import compared, summary
 
-KIND, SCHEMA_VERSION = "kvbench.closed_loop", "1.1.0"
+KIND, SCHEMA_VERSION = "kvbench.closed_loop", "1.2.0"
 ONE_AT_A_TIME = "one-at-a-time"
 
 
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace) -> None:
         "kind": f"{KIND}.journal",
         "schema_version": SCHEMA_VERSION,
         "decisions": args.decisions,
+        "prompt_pieces": args.prompt_pieces,
         "one_at_a_time": args.layers == ONE_AT_A_TIME,
         "kvbench": kb.__version__,
         "torch": torch.__version__,
@@ -125,17 +127,29 @@ def decoded_by_each(
 ) -> torch.Tensor:
     """The same over each of `answers`, [answers, R, vocabulary]: the model computes them together,
     which takes less time than one by one."""
-    prompt = (
-        (
-            number,
-            *(
-                torch.from_numpy(tensor[:, : text.prompt]).to(model.device, model.dtype)
-                for tensor in (text.layers[number].k, text.layers[number].v)
-            ),
+    return decode_after(model, read_of(model, text, text.prompt), ids, answers)
+
+
+def decoded_in_pieces(
+    model: torch.nn.Module, text: Text, ids: torch.Tensor, answers: InPieces
+) -> torch.Tensor:
+    """Logits [R, vocabulary] after a prompt that is read in pieces; `ids` [n] of the whole text."""
+    first, *others = answers.pieces()
+    answers.begin()
+    parts = [*(ids[piece] for piece in others), ids[text.prompt :]]
+    return read_after(model, read_of(model, text, first.stop), parts, answers)
+
+
+def read_of(
+    model: torch.nn.Module, text: Text, tokens: int
+) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """The uncompressed model's keys and values of a text's first tokens, by layer."""
+    for number in range(text.n_layers):
+        k, v = (
+            torch.from_numpy(tensor[:, :tokens]).to(model.device, model.dtype)
+            for tensor in (text.layers[number].k, text.layers[number].v)
         )
-        for number in range(text.n_layers)
-    )
-    return decode_after(model, prompt, ids, answers)
+        yield number, k, v
 
 
 def write(path: Path, text: str) -> None:
@@ -316,9 +330,8 @@ class Loop:
         found = loop_settings.obstacle(setting, text, sorted(layers))
         if found:
             return {**head, "status": found[0], "reason": found[1]}
-        kind = Live if self._args.decisions == "live" else Replayed
-        answers = kind(text, setting, self._files, layers)
         try:
+            answers = self._answers(text, setting, layers)
             logits = self._decode(text, answers)
         except Unsuitable as reason:
             return {**head, "status": "skipped", "reason": str(reason)}
@@ -333,7 +346,18 @@ class Loop:
         }
         if isinstance(answers, Live) and answers.errors:
             record["errors_live"] = loop_settings.means(answers.errors)
+        if isinstance(answers, InPieces):
+            record["pieces"] = answers.facts()
         return record
+
+    def _answers(
+        self, text: Text, setting: Setting, layers: frozenset[int]
+    ) -> InPieces | Live | Replayed:
+        piece = self._args.prompt_pieces
+        if piece and piece < text.prompt:
+            return InPieces(text, setting, self._files, layers, piece=piece)
+        kind = Live if self._args.decisions == "live" else Replayed
+        return kind(text, setting, self._files, layers)
 
     def _full_logits(self, text: Text) -> torch.Tensor:
         if text.name not in self._full:
@@ -342,6 +366,9 @@ class Loop:
         return self._full[text.name]
 
     def _decode(self, text: Text, answers: Live | Replayed | Whole) -> torch.Tensor:
+        if isinstance(answers, InPieces):
+            ids = torch.from_numpy(self._ids[text.name].astype(np.int64))
+            return decoded_in_pieces(self._model, text, ids, answers)
         return decoded(self._model, text, self._after_prompt(text), answers)
 
     def _after_prompt(self, text: Text) -> torch.Tensor:
