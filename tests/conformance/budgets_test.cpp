@@ -116,8 +116,8 @@ TEST_CASE("every registered algorithm is tried, and every row by hand belongs to
 }
 
 // All others are seen below never to hold a token again. Parameters that read all that is visible,
-// or the last of it, give nothing to see, but those of no algorithm all do. What masks rows of the
-// prompt reads all that a later row sees.
+// or the last of it, give nothing to see, but those of no algorithm all do. A mask of prompt rows
+// leaves nothing out in later rows.
 TEST_CASE("what says that it drops nothing for good is seen to hold a token again") {
   std::vector<std::unique_ptr<OwnedStream>> streams;
   for (const StreamSpec& spec : specs()) streams.push_back(make_stream(spec));
