@@ -119,7 +119,7 @@ class Calibrations(unittest.TestCase):
             kb.calibrate("qfilters", [DUMP, "other.h5"], out="x.h5", layers=[0])
 
     def test_refusals_name_keywords(self):
-        with self.assertRaisesRegex(kb.Error, "^method: h2o is not a method that is calibrated"):
+        with self.assertRaisesRegex(kb.Error, "^method: h2o is not a method or codec that is calibrated"):
             kb.calibrate("h2o", DUMP, out="x.h5")
         with self.assertRaisesRegex(kb.Error, "^params: /rank: unknown parameter of loki; it has basis, centre"):
             kb.calibrate("loki", [DUMP], out="x.h5", params={"rank": 3})
