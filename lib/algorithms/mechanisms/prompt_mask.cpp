@@ -63,8 +63,8 @@ double PromptMask::fraction() const {
   for (const std::vector<std::uint8_t>& head : read) {
     pairs = std::accumulate(head.begin(), head.end(), pairs);
   }
-  return static_cast<double>(pairs) /
-         static_cast<double>(std::ssize(read) * (blocks * (blocks + 1) / 2));
+  return 2.0 * static_cast<double>(pairs) /
+         static_cast<double>(std::ssize(read) * blocks * (blocks + 1));
 }
 
 std::unique_ptr<Algorithm> masked_prompt(const PromptMask& mask, const CellContext& context) {
