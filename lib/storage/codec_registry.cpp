@@ -14,14 +14,13 @@ Rotation rotation_of(const Params& params) {
   return rotation_named(std::get<std::string>(params.at(kRotateName)));
 }
 
-// The codec with the parameters behind its own that say which vectors it sees: `rope`, for which
-// StoredStream turns the stream, then `centre`, then `rotate`.
+// The codec with the parameters behind its own that say which vectors it sees. StoredStream turns
+// the stream for `rope`; `centre` and then `rotate` follow here.
 CodecDescription prepared(CodecDescription codec) {
   if (!codec.can_rotate) return codec;
   const CodecDescription alone = codec;
-  for (const Parameter& parameter : {rotate_parameter(), centre_parameter(), rope_parameter()}) {
-    codec.parameters.push_back(parameter);
-  }
+  codec.parameters.insert(codec.parameters.end(), vector_parameters().begin(),
+                          vector_parameters().end());
   codec.randomised = [alone](const Params& params) {
     return alone.randomised(params) || is_randomised(rotation_of(params));
   };
@@ -84,6 +83,12 @@ const std::vector<CodecDescription>& all_codecs() {
   static const std::vector<CodecDescription> codecs = {KVBENCH_CODECS(KVBENCH_DESCRIBE)};
 #undef KVBENCH_DESCRIBE
   return codecs;
+}
+
+const std::vector<Parameter>& vector_parameters() {
+  static const std::vector<Parameter> parameters = {rotate_parameter(), centre_parameter(),
+                                                    rope_parameter()};
+  return parameters;
 }
 
 const CodecDescription* find_codec(const std::string& id) {

@@ -149,6 +149,10 @@ class Options(Folder):
         self.assertTrue(kivi.startswith("kivi (keys, values): ") and "residual" in kivi, kivi)
         self.assertEqual([each["id"] for each in json.loads(
             kvbench("list", "storage", "kivi", "fp8_e4m3", "--json").stdout)], ["kivi", "fp8_e4m3"])
+        self.assertIn("rope ", kivi)
+        every = kvbench("list", "storage").stdout
+        self.assertTrue(every.startswith("parameters of every codec except oscar, think\n"), every[:80])
+        self.assertEqual([len(re.findall(rf"^ +{name} ", every, re.M)) for name in ("rope", "centre")], [1, 1])
 
 
 class Memory(Folder):

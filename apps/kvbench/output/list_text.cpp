@@ -210,12 +210,26 @@ const char* tensors_text(const CodecDescription& codec) {
   return codec.of_values ? "keys, values" : "keys";
 }
 
+// The parameters that several codecs share are printed once, above them.
 void print_storage(const std::vector<std::string>& names) {
-  for (const CodecDescription* each : codecs_named(names)) {
-    const CodecDescription& codec = *each;
-    fmt::print("{} ({}): {}\n  {} bits a number; {}\n", codec.id, tensors_text(codec), codec.title,
-               codec.bits, codec.source);
-    print_parameters(codec.parameters);
+  const auto codecs = codecs_named(names);
+  std::vector<std::string> without;
+  for (const CodecDescription* codec : codecs) {
+    if (!codec->can_rotate) without.push_back(codec->id);
+  }
+  const bool shared_above = codecs.size() > without.size() + 1;
+  if (shared_above) {
+    fmt::print("parameters of every codec{}{}\n", without.empty() ? "" : " except ",
+               fmt::join(without, ", "));
+    print_parameters(vector_parameters());
+    fmt::print("\n");
+  }
+  for (const CodecDescription* codec : codecs) {
+    fmt::print("{} ({}): {}\n  {} bits a number; {}\n", codec->id, tensors_text(*codec),
+               codec->title, codec->bits, codec->source);
+    std::vector<Parameter> own = codec->parameters;
+    if (shared_above && codec->can_rotate) own.resize(own.size() - vector_parameters().size());
+    print_parameters(own);
     fmt::print("\n");
   }
 }
