@@ -11,8 +11,8 @@ step over the root of 12 for every number. `plant` adds the offset of each KV he
 to the keys of a copy of DUMP: before RoPE, as a bias is, which changes what the model attends to,
 or after it, which adds one number to all logits of a row and changes no exact answer. Head h takes
 the offset of OTHER's head h mod their number. Keys become float32; `out` is left out. Layers that
-read another layer's keys have none of their own, and are passed over. Blocks of 32 numbers, as q4_0
-and q8_0 have, do not fit every width: their errors are then empty.
+read another layer's keys have no keys of their own, and are skipped. Errors of q4_0 and q8_0
+are empty if keys have more than 32 numbers and blocks of 32 do not divide them.
 """
 
 from __future__ import annotations

@@ -157,13 +157,13 @@ def parser(described: str | None) -> argparse.ArgumentParser:
     p.add_argument(
         "--tokens",
         type=integer(1),
-        help="tokens that k and v hold; places behind them, as a static cache has, are cut",
+        help="tokens that k and v hold; unused places after them (static cache) are cut",
     )
     p.add_argument(
         "--layer",
         type=integer(0, LARGEST_LAYER),
         default=0,
-        help="layer of arrays without one (default 0)",
+        help="layer of arrays whose names have none (default 0)",
     )
     p.add_argument(
         "--n-layers",
@@ -179,7 +179,7 @@ def parser(described: str | None) -> argparse.ArgumentParser:
     p.add_argument(
         "--bits",
         choices=list(BITS),
-        help="the type that elements of one or two bytes without one (uint16, uint8) are bits of",
+        help="the float type whose bits arrays of uint16 or uint8 contain",
     )
     p.add_argument("--prompt-tokens", type=integer(0), help="the attribute prompt_tokens")
     p.add_argument("--rope-theta", type=by_layer(number(above_zero=True)))

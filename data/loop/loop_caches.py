@@ -14,7 +14,7 @@ from format.dump_file import decode, element_type
 
 
 class Unsuitable(Exception):
-    """Why a setting cannot be answered as it is meant; it is skipped with this reason."""
+    """A setting that the loop cannot compute faithfully; it is skipped with this reason."""
 
 
 @dataclass(frozen=True)

@@ -120,8 +120,7 @@ def algorithms(program):
 def codecs(program):
     """That of `kvbench list storage --markdown`, with what codecs.json adds."""
     said = subprocess.run([program, "list", "storage", "--markdown"], capture_output=True, text=True, check=True)
-    (_, of, what, parameters, bits, source), _, *rows = (
-        line[2:-2].split(" | ") for line in said.stdout.splitlines())
+    _, _, *rows = (line[2:-2].split(" | ") for line in said.stdout.splitlines())
     table = []
     for name, *cells in rows:
         known = CODECS.get(name.strip("`"), {})
@@ -130,7 +129,8 @@ def codecs(program):
             source_texts[place] = f"[{source_texts[place]}](https://arxiv.org/abs/{number})"
         table.append([name, known.get("family", ""), *cells[:2], known.get("compared", ""), cells[3], cells[2],
                       "; ".join(source_texts)])
-    return _table(["codec", "family", of, what, "compared by", bits, parameters, source], *table)
+    return _table(["codec", "family", "for", "stored form", "compared by", "bits per number", "parameters", "source"],
+                  *table)
 
 
 if __name__ == "__main__":
