@@ -27,11 +27,11 @@ constexpr const char* kAllocateFooter =
     R"(Reads results of one method crossed with storages, and prints a sweep in which each layer has the
 storage that an exact knapsack chooses: no other choice within the bytes has a lower mean over layers
 of the metric. A layer's bytes are memory.peak_bytes and memory.shared_bytes of its KV heads, added up;
-the mean over texts and seeds counts. A storage that failed on a head of a layer is no choice there;
+the mean over texts and seeds counts. A storage that failed on a head is left out for its layer;
 a layer without a choice is refused. The sweep has the KV heads of the results.
 A table of the choice goes to stderr, with the best single storage within the bytes. Errors of layers
 are added as if layers did not interact, and the choice is made on the texts that it saw: run the sweep
-on others, with --set '/dumps=[..]', before you believe it. Paths of dumps and of
+on others, with --set '/dumps=[..]', before you use it. Paths of dumps and of
 calibration files are those of the results; write the sweep into the folder in which the first one was run.
 
 Examples:

@@ -48,7 +48,7 @@ Command add_calibrate(CLI::App& app) {
       ->required();
   command
       ->add_option("--params", options->params,
-                   "Parameters of it that the numbers depend on, as JSON")
+                   "The method's parameters that the numbers depend on, as JSON")
       ->type_name("JSON");
   command
       ->add_option("--sequences", options->sequences,

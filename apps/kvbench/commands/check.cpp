@@ -37,7 +37,7 @@ constexpr const char* kCheckFooter =
 if there is one. A bound that matches no cell, a cell that failed and a metric that is null are
 violations; vacuous and skipped cells are listed and never count as a bound that held.
 The grammar of a bounds file, and what each kind of bound tests, is in configs/README.md. --format
-junit is what services of CI show as tests, --format markdown what they show as a summary.
+junit is for the test tables of CI services, --format markdown for their summaries.
 --suggest prints a bounds file to begin with: per setting a limit above what two runs of the sweep reached,
 by 4 standard deviations over seeds, without seeds by 10 times the difference between the runs. Review
 it before you use it.

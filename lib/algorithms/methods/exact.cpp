@@ -31,7 +31,7 @@ AlgorithmDescription describe() {
   TypedAlgorithm<NoParameters> d;
   d.id = "exact";
   d.title = "exact attention over every visible token";
-  d.source = "reference of all papers";
+  d.source = "no paper; the reference of every error";
   d.for_less_memory = "exact keeps every token; leave it out";
   d.answers_prompt_rows = true;
   d.only_appends = [](const NoParameters&) { return true; };

@@ -44,7 +44,7 @@ AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "h2o";
   d.title = "tokens of largest accumulated attention, and recent ones";
-  d.source = "H2O (Zhang et al.); baseline of SubGen and Keyformer";
+  d.source = "H2O (Zhang et al.)";
   d.derived = ranked_subset_keys();
   d.limits.all_tokens = "h2o drops tokens from row to row";
   d.parameters = {budget_field(&Parameters::budget).required(),

@@ -1,10 +1,10 @@
 // oracle_topk: at every row the `budget` visible tokens of largest attention probability. No
-// streaming method can know them: a reference floor for methods that keep a subset of tokens.
+// streaming method can know them: a yardstick for methods that keep a subset of tokens.
 //
 // With `group` mean, max or sum the query heads of a KV head read the same tokens; with none each
 // reads its own best.
 //
-// Source: reference floor (true top tokens per row). No departures.
+// Source: no paper; the true top tokens of a row.
 // Run next to the OracleTopK of xAlg-ai/sparse-attention-hub 1a048c9 (SkyLight), group none: its
 // errors at 2, 10 and 20 % of the tokens are these to 1.4e-7, 27 cells of the shipped dump.
 #include <vector>
@@ -79,7 +79,7 @@ AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "oracle_topk";
   d.title = "per row, the tokens of largest attention probability (needs to know the future)";
-  d.source = "reference floor";
+  d.source = "no paper; the best tokens in hindsight";
   d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
   d.reads = true;

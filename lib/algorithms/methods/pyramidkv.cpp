@@ -27,7 +27,7 @@ AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "pyramidkv";
   d.title = "snapkv with a budget that falls from layer to layer";
-  d.source = "PyramidKV (Cai et al.); baseline of BalanceKV 4.2";
+  d.source = "PyramidKV (Cai et al.)";
   d.derived = ObservationWindow::derived_keys();
   d.parameters.add(observation_fields());
   d.parameters.add({field("beta", &Parameters::beta,

@@ -30,7 +30,7 @@ AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "snapkv";
   d.title = "tokens that the last prompt rows attend to, pooled";
-  d.source = "SnapKV (Li et al.); baseline of BalanceKV 4.2";
+  d.source = "SnapKV (Li et al.)";
   d.derived = ObservationWindow::derived_keys();
   d.parameters.add(observation_fields());
   d.parameters.add({group_field(&Parameters::group)});

@@ -1,6 +1,6 @@
 // streaming_llm: the first `sinks` tokens and the last budget - sinks, rolling with the row.
 //
-// Source: attention sinks (Xiao et al., StreamingLLM), a baseline of all four seed papers.
+// Source: attention sinks (Xiao et al., StreamingLLM).
 //   sink tokens -> sinks, cache size -> budget
 // `positions: cache` is StreamingLLM's own definition; most other codes, and so the default, attend
 // at the positions of the sequence.
@@ -80,7 +80,7 @@ AlgorithmDescription describe() {
   TypedAlgorithm<Parameters> d;
   d.id = "streaming_llm";
   d.title = "the first tokens (attention sinks) and the last ones";
-  d.source = "StreamingLLM (Xiao et al.); baseline of all four papers";
+  d.source = "StreamingLLM (Xiao et al.)";
   d.answers_prompt_rows = true;
   d.parameters = {budget_field(&Parameters::budget).required(), sinks_field(&Parameters::sinks),
                   positions_field(&Parameters::positions)};
