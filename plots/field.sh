@@ -2,8 +2,9 @@
 # plots/field.sh [FOLDER [PASSES]]: the field in two modes over the dumps that `data/dumps.sh FOLDER --all-layers` made,
 # into results/field. Per model and mode: field.csv, families.csv, layers.csv and orders.csv, which plots/tables has.
 # In each pass every layer of SmolLM2 and Qwen2.5-Coder is replayed on one text, which has some from every depth; as
-# many passes as texts are all pairs. After the dumps a pass over SmolLM2 took 12 minutes on two busy cores. Gemma's
-# three layers are replayed on all texts, 90 s of a core each. It resumes after an interruption. Default: one pass.
+# many passes as texts are all pairs. After the dumps a pass over SmolLM2 took 12 minutes on two busy cores, one over
+# Qwen2.5-Coder 0.5B 7 minutes of a core. Gemma's three layers are replayed on all texts, 90 s of a core each. It
+# resumes after an interruption. Default: one pass.
 folder=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")/all_layers
 passes=${2:-1}
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"

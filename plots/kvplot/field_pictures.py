@@ -21,6 +21,9 @@ FAMILIES = {
     "performer subgen",
 }
 
+# Models whose field is compared with SmolLM2's: folders of tables.
+MODELS = {"gemma": "Gemma 3 270M", "qwen2.5-coder-0.5b": "Qwen2.5-Coder 0.5B"}
+
 # Labels of choices.json, with none or few and with many tokens that are always kept.
 KEPT = {
     "uniform sampling": ("uniform, nothing always kept", "uniform"),
@@ -66,39 +69,48 @@ def field(tables: Tables) -> pyplot.Figure:
 
 
 def field_models(tables: Tables) -> pyplot.Figure:
-    """Methods and families on two models, both modes, at a fifth of the memory. Named are methods
-    that are better than uniform sampling on one model alone; larger ratios than 8 are left out."""
-    colour = dict(zip(FAMILIES, COLOURS))
-    figure, axes = style.panels(1, 2, 3.3, sharex=True, sharey=True)
-    for axis, mode in zip(axes[0], ("published", "equalised")):
-        axis.axhline(1.0, color="black", linewidth=0.8)
-        axis.axline((1, 1), (2, 2), color="0.7", linewidth=0.6, linestyle=":")
-        turned = []
-        for part, key, marker, size in (
-            ("modes", "method", "o", 3.4),
-            ("families", "family", "D", 6.0),
-        ):
-            rows = [tables.read(f"{model}/field_{part}") for model in ("smollm2", "gemma")]
-            one, two = (each[(each["at"] == 0.2) & (each["mode"] == mode)] for each in rows)
-            for row in one.merge(two, on=[key], suffixes=("", "_2")).to_dict("records"):
-                place = row["frobenius"], row["frobenius_2"]
-                axis.plot(*place, marker, color=colour[row["family"]], markersize=size,
-                          markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
-                if part == "modes" and (place[0] < 1) != (place[1] < 1):
-                    turned.append((place, row[key]))
-        line = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.5, "relpos": (0, 0.5)}
-        for rank, (place, name) in enumerate(sorted(turned, key=lambda each: each[0][1])):
-            axis.annotate(name, place, (0.62, 0.04 + 0.065 * rank), textcoords="axes fraction",
-                          fontsize=6.5, va="center", arrowprops=line)  # fmt: skip
-        axis.set_title(f"{mode} settings")
-        axis.set_yscale("log")
-        ratio_axis(axis)
-        axis.set_xlim(0.3, 8)
-        axis.set_ylim(0.3, 8)
-        style.plain_log(axis.yaxis)
-    style.outer_labels(axes, "ratio on SmolLM2-135M", "ratio on Gemma 3 270M")
-    style.legend_above(axes[0][0], handles_of(colour))
+    """Methods and families on other models against SmolLM2, both modes, at a fifth of the memory.
+    Named are methods that are better than uniform sampling on one model alone; larger ratios than 8
+    are left out."""
+    figure, axes = style.panels(len(MODELS), 2, 2.9 * len(MODELS), sharex=True, sharey=True)
+    for line, model in zip(axes, MODELS):
+        for axis, mode in zip(line, ("published", "equalised")):
+            _against_smollm2(axis, tables, model, mode)
+            if model == next(iter(MODELS)):
+                axis.set_title(f"{mode} settings")
+    style.outer_labels(
+        axes, "ratio on SmolLM2-135M", [f"ratio on {words}" for words in MODELS.values()]
+    )
+    style.legend_above(axes[0][0], handles_of(dict(zip(FAMILIES, COLOURS))))
     return figure
+
+
+def _against_smollm2(axis: Any, tables: Tables, model: str, mode: str) -> None:
+    colour = dict(zip(FAMILIES, COLOURS))
+    axis.axhline(1.0, color="black", linewidth=0.8)
+    axis.axline((1, 1), (2, 2), color="0.7", linewidth=0.6, linestyle=":")
+    turned = []
+    for part, key, marker, size in (
+        ("modes", "method", "o", 3.4),
+        ("families", "family", "D", 6.0),
+    ):
+        rows = [tables.read(f"{each}/field_{part}") for each in ("smollm2", model)]
+        one, two = (each[(each["at"] == 0.2) & (each["mode"] == mode)] for each in rows)
+        for row in one.merge(two, on=[key], suffixes=("", "_2")).to_dict("records"):
+            place = row["frobenius"], row["frobenius_2"]
+            axis.plot(*place, marker, color=colour[row["family"]], markersize=size,
+                      markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
+            if part == "modes" and (place[0] < 1) != (place[1] < 1):
+                turned.append((place, row[key]))
+    line = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.5, "relpos": (0, 0.5)}
+    for rank, (place, name) in enumerate(sorted(turned, key=lambda each: each[0][1])):
+        axis.annotate(name, place, (0.62, 0.04 + 0.065 * rank), textcoords="axes fraction",
+                      fontsize=6.5, va="center", arrowprops=line)  # fmt: skip
+    axis.set_yscale("log")
+    ratio_axis(axis)
+    axis.set_xlim(0.3, 8)
+    axis.set_ylim(0.3, 8)
+    style.plain_log(axis.yaxis)
 
 
 def layers(tables: Tables) -> pyplot.Figure:

@@ -162,6 +162,10 @@ class Findings(unittest.TestCase):
             self.assertEqual(evicted[n]["uniform"] < evicted[n]["streaming_llm"], least)
 
 
+    def test_the_field_of_the_third_model(self):
+        page = sections((ROOT / "plots/KEY_OFFSET.md").read_text(encoding="utf-8"))
+        self.assertEqual(loose_numbers(page["The field on Qwen2.5-Coder"].replace("1.5B", "")), [])
+
     def test_heads_with_large_biases_are_those_that_lose(self):
         rows = {(row["layer"], row["kv_head"]): row for row in table("qwen2.5-coder-0.5b/storages")}
         bias = {(row["layer"], row["kv_head"]): row["norm"] for row in table("qwen2.5-coder-0.5b/key_bias")}
@@ -333,6 +337,7 @@ class Findings(unittest.TestCase):
         self.assertEqual([below[name] for name in ("h2o", "caote", "expected_attention", "roco", "snapkv")],
                          [28, 28, 28, 27, 26])
         self.check_the_second_model()
+        self.check_the_third_model()
         old = {row["method"]: row["ratio"] for row in table("smollm2/field")}
         new = second | {"attention_matching": second["attention_matching, own references"]}
         self.assertEqual({name for name in old if (old[name] < 1) != (new[name]["mean"] < 1)},
@@ -375,6 +380,48 @@ class Findings(unittest.TestCase):
         by_model = [{row["method"]: row["frobenius"] for row in table(f"{model}/field_modes")
                      if (row["mode"], row["at"]) == ("published", 0.2)} for model in ("smollm2", "gemma")]
         self.assertEqual([each["h2o"] < each["snapkv"] for each in by_model], [False, True])
+
+    def check_the_third_model(self):
+        rows = [row for row in table("qwen2.5-coder-0.5b/field_modes") if row["at"] == 0.2 and "," not in row["method"]]
+        self.assertEqual({(row["units"], row["groups"]) for row in rows}, {(48, 10)})
+        own = [row for row in rows if row["mode"] == "published"]
+        self.assertEqual((len(own), sum(side(row) < 0 for row in own), sum(side(row) > 0 for row in own)), (36, 15, 12))
+        last = [row for row in rows if row["family"] == "attention of the last rows"]
+        self.assertEqual([(side(row), row["holds"]) for row in last], [(-1, 10)] * 18)
+        families = {(row["mode"], row["family"]): row for row in table("qwen2.5-coder-0.5b/field_families")
+                    if row["at"] == 0.2}
+        decided = {"attention of the last rows": (-1, -1, -1), "keys or values alone": (1, 1, 1),
+                   "weighted samples, features": (1, 1, 1)}
+        for name in ("a model of future queries", "attention summed over rows", "merged or fitted"):
+            decided[name] = (0, 0, 0)
+        for name, sides in decided.items():
+            row = families["published", name]
+            self.assertEqual(tuple(side(row, metric) for metric in ("frobenius", "spectral", "mean")), sides, name)
+            self.assertEqual(row["holds"], 10 * abs(sides[0]), name)
+        self.assertEqual(side(families["published", "positions alone"]), 0)
+        self.assertEqual(families["published", "attention of the last rows"]["better"], 39)
+        future = families["equalised", "a model of future queries"]
+        self.assertEqual((side(future), future["holds"], side(future, "spectral")), (-1, 9, 0))
+        both = {(row["mode"], row["at"], row["metric"]): row for row in table("qwen2.5-coder-0.5b/field_models")}
+        self.assertEqual({row["opposed"] for key, row in both.items() if key[2] == "frobenius"}, {"none"})
+        self.assertEqual(both["published", 0.2, "spectral"]["opposed"], "qfilters")
+        self.assertEqual(set(both["published", 0.2, "frobenius"]["names"].split()),
+                         {"lagkv", "kcenter", "wildcat", "balancekv_prefill", "qfilters"})
+        turned = {(row["choice"], row["at"], row["other_at"], row["other_metric"]): set(row["names"].split())
+                  for row in table("qwen2.5-coder-0.5b/field_orders")
+                  if (row["mode"], row["metric"]) == ("published", "frobenius")}
+        self.assertEqual(turned["mode", 0.2, 0.2, "frobenius"],
+                         {"kcenter", "attention_matching", "compactor", "qfilters", "balancekv_prefill"})
+        self.assertEqual(turned["memory", 0.1, 0.2, "frobenius"], {"performer", "kf_merge"})
+        self.assertEqual(turned["memory", 0.2, 0.35, "frobenius"], {"balancekv_prefill"})
+        self.assertEqual(turned["metric", 0.2, 0.2, "spectral"], {"kf_merge", "balancekv_prefill"})
+        self.assertEqual(turned["metric", 0.2, 0.2, "mean"], {"kf_merge"})
+        by_layer = {row["method"]: row for row in table("qwen2.5-coder-0.5b/field_layers") if "," not in row["method"]}
+        self.assertEqual([sum(row[layer] < 1 for row in by_layer.values()) for layer in ("0", "11", "15")], [23, 4, 4])
+        for name in ("subgen", "balancekv"):
+            ratios = {layer: ratio for layer, ratio in by_layer[name].items() if layer != "method"}
+            self.assertEqual(sorted(ratios, key=ratios.get)[-2:], ["0", "8"], name)
+            self.assertGreater(ratios["0"], 100_000)
 
 
 def side(row, name="frobenius"):
