@@ -18,8 +18,8 @@ from cyllama.llama import llama_cpp
 
 from loop import loop_answers
 
-TYPES = {"float": gguf.GGMLQuantizationType.F32, "float16": gguf.GGMLQuantizationType.F16,
-         "q8_0": gguf.GGMLQuantizationType.Q8_0, "q4_0": gguf.GGMLQuantizationType.Q4_0}
+TYPES = {"float": gguf.GGMLQuantizationType.F32, "q8_0": gguf.GGMLQuantizationType.Q8_0,
+         "q4_0": gguf.GGMLQuantizationType.Q4_0}
 PIECE = 128
 
 

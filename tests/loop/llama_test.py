@@ -97,9 +97,9 @@ class LlamaCppsCaches(Folder):
         out = self.folder / "out"
         out.mkdir()
         (out / "ours").symlink_to(read.args.out)
-        given = Namespace(model=Path(read.args.model), text=[Path("text.txt")], prompt=PROMPT / TOKENS, out=out)
+        given = Namespace(model=Path(read.args.model), text=[Path("text.txt")], prompt=PROMPT / TOKENS, out=out, caches=["q4_0"])
         cache = Cache("q4_0")
-        with mock.patch.object(llama_texts, "CASES", [cache]), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stderr(io.StringIO()):
             ways = {way: llama_texts.theirs(given, way) for way in llama_texts.LLAMA}
             with mock.patch.object(LlamaCpp, "logits", side_effect=AssertionError):
                 self.assertEqual(llama_texts.theirs(given, "reading"), ways["reading"])

@@ -12,8 +12,8 @@ Run as tests/loop is (README.md of tests/peers). The ways, each with one differe
 * `reading`: the prompt is read over the quantised cache, as llama.cpp does by itself.
 
 OUT/kl.csv gets a row per way, cache and text, and llama.jsonl is the journal from which the same command resumes. Rows of the
-cache `full` have the KL divergence of the way's full cache from that of the way before. OUT/ratios.csv has means over texts, and
-geometric means of the ratios to `ours` and to the way before, with 95 % intervals over texts."""
+cache `full` compare the way's full cache with that of the way before, where both are there. OUT/ratios.csv has means over texts,
+and geometric means of the ratios to `ours` and to the way before, with 95 % intervals over texts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ import numpy as np
 import torch
 
 import closed_loop
-from llama_cache import CASES, LlamaCpp, as_llama_cpp, order_of_channels
+from llama_cache import CASES, Cache, LlamaCpp, as_llama_cpp, order_of_channels
 from loop import loop_run
 from loop.loop_statistics import compared, summary
 
@@ -72,6 +72,10 @@ class Facts:
         self.head_dim = width // int(reader.fields[f"{self.architecture}.attention.head_count"].contents())
 
 
+def chosen(arguments: argparse.Namespace) -> list[Cache]:
+    return [case for case in CASES if case.label in arguments.caches]
+
+
 def row(way: str, cache: str, text: str, numbers: dict[str, Any]) -> dict[str, Any]:
     return {"way": way, "cache": cache, "text": text, "kl": numbers["kl"]["mean"], "kl_se": numbers["kl"]["se"],
             "same_top1": numbers["same_top1"]["mean"], "perplexity_full": numbers["perplexity"]["full"],
@@ -83,7 +87,7 @@ def looped(arguments: argparse.Namespace, way: str) -> list[dict[str, Any]]:
     sweep = arguments.out / "sweep.json"
     sweep.write_text(json.dumps({
         "schema_version": 1, "name": "llama_cpp", "dumps": ["none.h5"], "seeds": [0],
-        "replay": {"prompt_tokens": arguments.prompt}, "algorithms": [case.setting for case in CASES]}))
+        "replay": {"prompt_tokens": arguments.prompt}, "algorithms": [case.setting for case in chosen(arguments)]}))
     folder, full = arguments.out / way.replace(" ", "_"), loop_run.Loop._full_logits
 
     def kept(self: loop_run.Loop, text: Any) -> torch.Tensor:
@@ -117,7 +121,7 @@ def theirs(arguments: argparse.Namespace, way: str) -> list[dict[str, Any]]:
         for name, ids in ((text.stem, dump["sequences"][text.stem]["token_ids"][:]) for text in arguments.text):
             prompt, place = round(arguments.prompt * len(ids)), arguments.out / f"{name}.{weights}.npy"
             following, full = torch.from_numpy(ids[prompt:].astype(np.int64)), None
-            for case in CASES:
+            for case in chosen(arguments):
                 if any((each["way"], each["cache"], each["text"]) == (way, case.label, name) for each in rows):
                     continue
                 if full is None and not place.exists():
@@ -135,7 +139,10 @@ def apart(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for way, weights, before in (("llama.cpp", "float32", "ours"), ("file's weights", "file", "float32")):
         for text in arguments.text:
-            p, q = (torch.from_numpy(np.load(arguments.out / f"{text.stem}.{each}.npy")) for each in (before, weights))
+            files = [arguments.out / f"{text.stem}.{each}.npy" for each in (before, weights)]
+            if not all(file.exists() for file in files):
+                continue
+            p, q = (torch.from_numpy(np.load(file)) for file in files)
             with h5py.File(arguments.out / "ours/model.h5") as dump:
                 ids = dump["sequences"][text.stem]["token_ids"][-len(p):].astype(np.int64)
             rows.append(row(way, "full", text.stem, summary(compared(p, q, torch.from_numpy(ids)))))
@@ -184,9 +191,12 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--prompt", type=float, default=0.75, help="fraction of the tokens that is not decoded")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--ways", choices=WAYS, nargs="+", default=WAYS)
+    labels = [case.label for case in CASES]
+    parser.add_argument("--caches", choices=labels, nargs="+", default=labels)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    rows = [each for way in WAYS for each in (looped if way in LOOPED else theirs)(arguments, way)]
+    rows = [each for way in arguments.ways for each in (looped if way in LOOPED else theirs)(arguments, way)]
     write(arguments.out / "kl.csv", rows + apart(arguments))
     write(arguments.out / "ratios.csv", ratios(rows))
 
