@@ -97,7 +97,7 @@ class LlamaCppsCaches(Folder):
         out = self.folder / "out"
         out.mkdir()
         (out / "ours").symlink_to(read.args.out)
-        given = Namespace(model=Path(read.args.model), text=[Path("text.txt")], prompt=PROMPT / TOKENS, out=out, caches=["q4_0"])
+        given = Namespace(model=Path(read.args.model), text=[Path("text.txt")], prompt=PROMPT / TOKENS, out=out, caches=["q4_0 keys"])
         cache = Cache("q4_0")
         with contextlib.redirect_stderr(io.StringIO()):
             ways = {way: llama_texts.theirs(given, way) for way in llama_texts.LLAMA}
