@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import gguf
@@ -21,6 +21,32 @@ from loop import loop_answers
 TYPES = {"float": gguf.GGMLQuantizationType.F32, "q8_0": gguf.GGMLQuantizationType.Q8_0,
          "q4_0": gguf.GGMLQuantizationType.Q4_0}
 PIECE = 128
+
+
+class Cache(NamedTuple):
+    """The types of keys and values; `rotated`: those that are quantised, by llama.cpp's Hadamard matrix."""
+
+    keys: str = "float"
+    values: str = "float"
+    rotated: bool = False
+
+    @property
+    def label(self) -> str:
+        alone = "" if self.values == self.keys else " keys"
+        return self.keys + alone + (", rotated" if self.rotated else "")
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """The same in a sweep."""
+        specs = {"keys": self.keys, "values": self.values}
+        storage = {name: {"codec": codec, **({"rotate": "hadamard"} if self.rotated else {})}
+                   for name, codec in specs.items() if codec != "float"}
+        return {"algorithm": "exact", "storage": [storage], "label": self.label}
+
+
+FULL = Cache()
+CASES = [Cache(codec, values, rotated)
+         for codec in ("q8_0", "q4_0") for values in (codec, "float") for rotated in (False, True)]
 
 
 def order_of_channels(architecture: str, head_dim: int) -> np.ndarray:
@@ -57,7 +83,7 @@ def hadamard(size: int) -> np.ndarray:
 
 
 class LlamaCpp:
-    """A model of vocabulary `vocabulary` whose weights are float32, so that no product rounds its activations to 8 bits."""
+    """A model of vocabulary `vocabulary`. If its weights are float32, no product rounds its activations to 8 bits."""
 
     def __init__(self, path: Path, vocabulary: int, head_dim: int) -> None:
         class Model(llama_cpp.LlamaModel):
@@ -69,27 +95,35 @@ class LlamaCpp:
         params.n_gpu_layers = 0
         self.model = Model(path_model=str(path), params=params, verbose=False)
         self.rotation = hadamard(head_dim)
+        self._exact: tuple[bytes, bytes] = b"", b""  # a prompt's tokens, and the state of a float32 cache that has read it
 
-    def logits(self, ids: np.ndarray, prompt: int, codec: str = "float", rotated: bool = False) -> np.ndarray:
-        """[n - prompt, vocabulary], float64, of the tokens after the prompt, over a cache in the codec."""
-        whole = self._context(len(ids), "float", False)
-        self._read(whole, ids[:prompt], 0, False)
-        context = whole
-        if codec != "float":
-            context = self._context(len(ids), codec, rotated)
-            state = self._quantised(whole.get_state_seq_data(0), prompt, codec, rotated)
-            context.set_state_seq_data(state, 0)
+    def logits(self, ids: np.ndarray, prompt: int, cache: Cache = FULL, reading: bool = False) -> np.ndarray:
+        """[n - prompt, vocabulary], float64, of the tokens after the prompt. The prompt is read exactly and then quantised;
+        `reading`: it is read over the quantised cache, as llama.cpp itself does."""
+        context = self._context(len(ids), cache)
+        if reading:
+            self._read(context, ids[:prompt], 0, False)
+        else:
+            state = self._state(ids[:prompt], len(ids))
+            context.set_state_seq_data(state if cache == FULL else self._quantised(state, prompt, cache), 0)
         return self._read(context, ids[prompt:], prompt, True)
 
-    def _context(self, tokens: int, codec: str, rotated: bool) -> llama_cpp.LlamaContext:
-        os.environ["LLAMA_ATTN_ROT_DISABLE"] = "0" if rotated else "1"  # read when a cache is made
+    def _state(self, ids: np.ndarray, tokens: int) -> bytes:
+        if self._exact[0] != ids.tobytes():
+            whole = self._context(tokens, FULL)
+            self._read(whole, ids, 0, False)
+            self._exact = ids.tobytes(), whole.get_state_seq_data(0)
+        return self._exact[1]
+
+    def _context(self, tokens: int, cache: Cache) -> llama_cpp.LlamaContext:
+        os.environ["LLAMA_ATTN_ROT_DISABLE"] = "0" if cache.rotated else "1"  # read when a cache is made
         params = llama_cpp.LlamaContextParams()
         params.n_ctx = -(-tokens // 256) * 256
         params.n_batch = params.n_ubatch = PIECE
         params.n_threads = params.n_threads_batch = 1
-        params.type_k = params.type_v = int(TYPES[codec])
+        params.type_k, params.type_v = int(TYPES[cache.keys]), int(TYPES[cache.values])
         # Without flash attention values cannot be quantised; with it float32 is rounded to float16.
-        params.flash_attn_type = int(codec != "float")
+        params.flash_attn_type = int(cache.values != "float")
         return llama_cpp.LlamaContext(model=self.model, params=params, verbose=False)
 
     def _read(self, context: llama_cpp.LlamaContext, ids: np.ndarray, past: int, wanted: bool) -> np.ndarray:
@@ -104,7 +138,7 @@ class LlamaCpp:
                 rows += [context.get_logits_ith(place) for place in range(len(piece))]
         return np.array(rows, np.float64)
 
-    def _quantised(self, state: bytes, tokens: int, codec: str, rotated: bool) -> bytes:
+    def _quantised(self, state: bytes, tokens: int, cache: Cache) -> bytes:
         """The state of a float32 cache as that of a quantised one. As llama.cpp b9190 writes it: two words; streams; cells;
         per cell its position and sequences; whether values lie channel by channel; layers; of keys, then of values, per
         layer the type, the bytes of a token (else the bytes of a number and the channels), and the numbers."""
@@ -124,8 +158,9 @@ class LlamaCpp:
         transposed, layers = struct.unpack("<II", parts[-1])
         if (streams, cells, transposed) != (1, tokens, 1):
             raise ValueError(f"expected 1 stream, {tokens} cells and values by channel, got {(streams, cells, transposed)}")
-        parts[-1] = struct.pack("<II", 0, layers)
+        parts[-1] = struct.pack("<II", int(cache.values == "float"), layers)
         for tensor in range(2 * layers):
+            codec, begin = cache.keys if tensor < layers else cache.values, place
             if tensor < layers:
                 kind, size = struct.unpack("<iQ", take(12))
                 width = size // 4
@@ -134,8 +169,11 @@ class LlamaCpp:
             if kind != TYPES["float"]:
                 raise ValueError(f"expected a float32 cache, got type {kind}")
             numbers = np.frombuffer(take(4 * width * cells), np.float32)
+            if codec == "float":
+                parts.append(state[begin:place])
+                continue
             numbers = numbers.reshape(cells, width) if tensor < layers else numbers.reshape(width, cells).T
-            if rotated:
+            if cache.rotated:
                 numbers = (numbers.reshape(-1, len(self.rotation)) @ self.rotation).reshape(cells, width)
             blocks = gguf.quants.quantize(np.ascontiguousarray(numbers), TYPES[codec])
             parts += [struct.pack("<iQ", TYPES[codec], blocks.shape[1]), blocks.tobytes()]

@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import unittest
+from argparse import Namespace
 from pathlib import Path
+from unittest import mock
 
 import gguf
 import numpy as np
+import torch
 
-from llama_cache import LlamaCpp, as_llama_cpp, order_of_channels
-from looped import IDS, PROMPT, Folder, Live, Read
+import llama_texts
+from llama_cache import CASES, Cache, LlamaCpp, as_llama_cpp, order_of_channels
+from loop.loop_statistics import compared, summary
+from looped import IDS, PROMPT, TOKENS, Folder, Live, Read
 
 HEAD, HEADS, KV_HEADS, LAYERS, VOCABULARY = 64, 2, 1, 2, 256
 WIDTH, HIDDEN = HEAD * HEADS, 64
-CASES = [(codec, rotated) for codec in ("q8_0", "q4_0") for rotated in (False, True)]
 BIASES = (("attn_q", WIDTH), ("attn_k", KV_HEADS * HEAD), ("attn_v", KV_HEADS * HEAD))
 
 
@@ -56,11 +62,6 @@ def random_gguf(path: Path, architecture: str) -> None:
     file.close()
 
 
-def stored(codec: str, rotated: bool) -> dict:
-    spec = {"codec": codec, "rotate": "hadamard"} if rotated else codec
-    return {"algorithm": "exact", "storage": [{"keys": spec, "values": spec}]}
-
-
 class LlamaCppsCaches(Folder):
     def read(self, architecture: str, algorithms: list[dict]) -> tuple[Read, LlamaCpp]:
         path = self.made / f"{architecture}.gguf"
@@ -78,16 +79,47 @@ class LlamaCppsCaches(Folder):
         """But where float32 rounds a number to the next code, which moves few logits by little; not without llama.cpp's
         rounding of queries and order of channels."""
         for architecture in ("qwen2", "llama"):
-            read, llama = self.read(architecture, [stored(*case) for case in CASES])
+            read, llama = self.read(architecture, [case.setting for case in CASES])
             full, order = llama.logits(IDS, PROMPT), order_of_channels(architecture, HEAD)
             for place, case in enumerate(CASES):
-                theirs, plain = llama.logits(IDS, PROMPT, *case), read.logits(Live, place)
+                theirs, plain = llama.logits(IDS, PROMPT, case), read.logits(Live, place)
                 with as_llama_cpp(order):
                     ours = read.logits(Live, place)
                 error, apart, before = (np.abs(theirs - each).mean() for each in (full, ours.numpy(), plain.numpy()))
-                with self.subTest(architecture, case=case):
+                with self.subTest(architecture, cache=case.label):
                     self.assertLess(apart, 0.02 * error)
                     self.assertGreater(before, 20 * apart)
+
+    def test_rows_of_texts(self):
+        """Over float32 weights two ways are one, and reading over the quantised cache is another; a finished row is not
+        computed again."""
+        read, llama = self.read("qwen2", [{"algorithm": "exact"}])
+        out = self.folder / "out"
+        out.mkdir()
+        (out / "ours").symlink_to(read.args.out)
+        given = Namespace(model=Path(read.args.model), text=[Path("text.txt")], prompt=PROMPT / TOKENS, out=out, caches=["q4_0 keys"])
+        cache = Cache("q4_0")
+        with contextlib.redirect_stderr(io.StringIO()):
+            ways = {way: llama_texts.theirs(given, way) for way in llama_texts.LLAMA}
+            with mock.patch.object(LlamaCpp, "logits", side_effect=AssertionError):
+                self.assertEqual(llama_texts.theirs(given, "reading"), ways["reading"])
+        exact, again, reading = (each["kl"] for rows in ways.values() for each in rows)
+        full, quantised = (torch.from_numpy(llama.logits(IDS, PROMPT, *each)) for each in ((), (cache,)))
+        self.assertAlmostEqual(exact, summary(compared(full, quantised, torch.from_numpy(IDS[PROMPT:])))["kl"]["mean"], 6)
+        self.assertEqual(exact, again)
+        self.assertGreater(abs(reading - exact), 1e-3 * exact)
+        np.save(out / "text.ours.npy", read.whole().numpy())
+        self.assertLess(max(each["kl"] for each in llama_texts.apart(given)), 1e-6 * exact)
+
+    def test_ratios_by_hand(self):
+        """Ratios 2 and 8 to `ours`: mean 4, and Student's t of one degree of freedom."""
+        rows = [{"way": way, "cache": "q4_0", "text": text, "kl": kl} for way, kls in
+                (("ours", (1, 2)), ("as llama.cpp", (2, 16))) for text, kl in zip("ab", kls)]
+        ours, other = llama_texts.ratios(rows)
+        self.assertEqual((ours["kl"], other["kl"], "to_ours" in ours), (1.5, 9, False))
+        reach = np.exp(12.7062 * np.log(4) / 2)
+        for name, value in (("to_ours", 4), ("to_before", 4), ("to_ours_low", 4 / reach), ("to_ours_high", 4 * reach)):
+            self.assertAlmostEqual(other[name] / value, 1, 3)
 
 
 if __name__ == "__main__":

@@ -181,6 +181,21 @@ class Findings(unittest.TestCase):
         self.assertEqual(sorted(rows, key=lambda head: rows[head]["exact | K kivi V kivi"])[-2:], [(9, 1), (11, 1)])
         self.assertLess(max(bias[9, 1], bias[11, 1]), 6)
 
+    def test_keys_of_llama_cpp(self):
+        """The page's table next to llama.cpp's caches, from the tables of both programs."""
+        text = sections((ROOT / "plots/KEY_OFFSET.md").read_text(encoding="utf-8"))["Next to llama.cpp's own caches"]
+        ours = {(row["label"], row["sequence"]): row["kl.mean"] for row in table("qwen/key_offset_kl")}
+        theirs = {(row["way"], row["cache"], row["text"]): row["kl"] for row in table("qwen/llama_cpp")}
+        lines = re.findall(r"^\| (\w.*?) \| `(\w+)`(, Hadamard)? \| (\S+) \| (\S+) \|$", text, re.MULTILINE)
+        self.assertEqual(len(lines), 6)
+        for name, codec, rotated, one, other in lines:
+            place = {"constitution": "us-constitution", "source code": "python-source"}[name]
+            spec = f"exact | K {codec}{' rotate=hadamard' if rotated else ''} V float", place
+            cache = "file's weights", f"{codec} keys{', rotated' if rotated else ''}", place
+            self.assertEqual([float(one), float(other)], [float(f"{each:.3g}") for each in (ours[spec], theirs[cache])])
+        steps = [theirs[way, "q4_0 keys", "python-source"] for way in ("as llama.cpp", "llama.cpp", "file's weights")]
+        self.assertEqual([f"{each:.3g}" for each in steps], ["1.01", "0.978", "1"])
+
     def test_the_page_of_questions(self):
         page = (ROOT / "plots/QUESTIONS.md").read_text(encoding="utf-8")
         self.assertEqual([len(parts) for parts in cards(page).values()], [len(PARTS)] * 4)
