@@ -224,7 +224,10 @@ class Content {
     std::uint64_t whole;
 
     bool is_sampled() const { return bytes >= whole; }
-    double fraction() const { return static_cast<double>(whole / 4) / static_cast<double>(bytes); }
+    double fraction() const {
+      const std::uint64_t taken = whole / 4;
+      return static_cast<double>(taken) / static_cast<double>(bytes);
+    }
   };
 
   void add_known(Hash128& hash, const TensorPlace& place, ContentReading& reading) const {
