@@ -13,6 +13,7 @@ this file explains. The same command resumes after an interruption.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -53,10 +54,24 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+def has_empty_prompt(config: Path) -> bool:
+    """Whether the sweep says so itself; its other faults are kvbench's to tell."""
+    try:
+        replay = json.loads(config.read_text(encoding="utf-8"))["replay"]
+        return isinstance(replay["prompt_tokens"], (int, float)) and replay["prompt_tokens"] == 0
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
 def check_options(args: argparse.Namespace) -> None:
     faults = option_faults(args, {"prompt_pieces": 1}, files=(args.config,))
     if args.prompt_pieces is not None and args.decisions != "live":
         faults.append("--prompt-pieces: needs --decisions live, which decides as the model reads")
+    if has_empty_prompt(args.config):
+        faults.append(
+            f"--config {args.config}: /replay/prompt_tokens: must be 1 or more in a closed loop, "
+            "got 0"
+        )
     if args.out.exists() and not args.out.is_dir():
         faults.append(f"--out {args.out}: is not a folder; choose another")
     refuse(faults)

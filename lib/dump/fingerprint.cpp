@@ -49,16 +49,25 @@ struct TensorPlace {
 // Digest of what was read of one head of a tensor.
 struct HeadDigest {
   Hash128 hash;
-  Index last_row = -1;  // the last one that is not zero
+  Index first_row = -1;  // the first one that is not zero; -1: all are
+  Index last_row = -1;   // the last one that is not zero
 
-  void add(Index row, Index count, const std::vector<std::byte>& bytes) {
+  // `bytes`: whole rows of little-endian floats of `element` bytes each; -0.0 is zero.
+  void add(Index row, const std::vector<std::byte>& bytes, std::size_t row_bytes,
+           std::size_t element) {
     hash.add(bytes.data(), bytes.size());
-    const auto end = std::find_if(bytes.rbegin(), bytes.rend(),
-                                  [](std::byte byte) { return byte != std::byte{0}; });
-    if (end == bytes.rend()) return;
-    const auto last = static_cast<std::size_t>(bytes.rend() - end) - 1;
-    const std::size_t row_bytes = bytes.size() / static_cast<std::size_t>(count);
-    last_row = std::max(last_row, row + static_cast<Index>(last / row_bytes));
+    const auto is_used = [&](const std::byte& byte) {
+      const bool has_sign = (&byte - bytes.data() + 1) % static_cast<std::ptrdiff_t>(element) == 0;
+      return (has_sign ? byte & std::byte{0x7f} : byte) != std::byte{0};
+    };
+    const auto row_of = [&](auto place) {
+      return row + (place - bytes.begin()) / static_cast<std::ptrdiff_t>(row_bytes);
+    };
+    const auto first = std::ranges::find_if(bytes, is_used);
+    if (first == bytes.end()) return;
+    if (first_row < 0) first_row = row_of(first);
+    const auto last = std::find_if(bytes.rbegin(), bytes.rend(), is_used);
+    last_row = std::max(last_row, row_of(last.base() - 1));
   }
 };
 
@@ -198,7 +207,7 @@ class Content {
         reading.hashes[place.path] = own.hex();
       }
       if (place.survey == Survey::kKeys) {
-        layers.push_back({place.sequence, place.layer, tensor.rows(), {}, -1});
+        layers.push_back({place.sequence, place.layer, tensor.rows(), {}, -1, {}});
       }
       if (place.survey != Survey::kNone) add_survey(layers, place, digests);
     }
@@ -215,7 +224,10 @@ class Content {
     std::uint64_t whole;
 
     bool is_sampled() const { return bytes >= whole; }
-    double fraction() const { return static_cast<double>(whole / 4) / static_cast<double>(bytes); }
+    double fraction() const {
+      const std::uint64_t taken = whole / 4;
+      return static_cast<double>(taken) / static_cast<double>(bytes);
+    }
   };
 
   void add_known(Hash128& hash, const TensorPlace& place, ContentReading& reading) const {
@@ -260,7 +272,15 @@ class Content {
       of->heads[head] += digests[head].hash.hex();
       if (place.survey != Survey::kKeys) continue;
       of->last_key = std::max(of->last_key, digests[head].last_row);
+      const Index first = digests[head].first_row;
+      of->first_keys.push_back(first < 0 ? of->tokens : first);
     }
+  }
+
+  static void forget(LayerSurvey& layer) {
+    layer.heads.clear();
+    layer.last_key = -1;
+    layer.first_keys.clear();
   }
 
   // All elements of what samples make suspicious. A tensor that cannot be read whole fails the
@@ -268,13 +288,11 @@ class Content {
   void look_again(std::vector<LayerSurvey>& layers) const {
     for (LayerSurvey& layer : layers) {
       if (!layer.is_suspicious()) continue;
-      layer.heads.clear();
-      layer.last_key = -1;
+      forget(layer);
       try {
         look_again_at(layer, layers);
       } catch (const InputError&) {
-        layer.heads.clear();
-        layer.last_key = -1;  // as if all were zero: nothing is noted
+        forget(layer);  // nothing is noted
       }
     }
   }
@@ -298,17 +316,18 @@ class Content {
   // All of this head, or its share of the samples.
   void add_head(Hash128& hash, const Tensor& tensor, Index head, const Share& share,
                 HeadDigest& digest) const {
-    const auto add = [&](Index row, Index count, const std::vector<std::byte>& bytes) {
+    const std::size_t element = element_bytes(tensor.type());
+    const std::size_t row_bytes = static_cast<std::size_t>(tensor.columns()) * element;
+    const auto add = [&](Index row, Index, const std::vector<std::byte>& bytes) {
       step_();
       hash.add(bytes.data(), bytes.size());
-      digest.add(row, count, bytes);
+      digest.add(row, bytes, row_bytes, element);
     };
     if (!share.is_sampled()) {
       tensor.for_each_slab(head, 0, tensor.rows(), add);
       return;
     }
-    const Index row_bytes = tensor.columns() * static_cast<Index>(element_bytes(tensor.type()));
-    const Index block = std::max<Index>(1, kBlockBytes / row_bytes);
+    const Index block = std::max<Index>(1, kBlockBytes / static_cast<Index>(row_bytes));
     const Index blocks = (tensor.rows() + block - 1) / block;
     const Index taken =
         std::clamp(static_cast<Index>(share.fraction() * static_cast<double>(blocks)),

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -30,19 +31,34 @@ std::size_t LayerSurvey::different_heads() const {
   return std::set<std::string>(heads.begin(), heads.end()).size();
 }
 
+std::optional<std::size_t> LayerSurvey::late_head() const {
+  const auto latest = std::ranges::max_element(first_keys);
+  if (latest == first_keys.end() || *latest == 0) return std::nullopt;
+  return latest - first_keys.begin();
+}
+
 bool LayerSurvey::is_suspicious() const {
-  return !all_zero() && (different_heads() < heads.size() || zero_tail() > 0);
+  return late_head() || (!all_zero() && (different_heads() < heads.size() || zero_tail() > 0));
 }
 
 std::vector<std::string> survey_notes(const std::string& path,
                                       const std::vector<LayerSurvey>& layers) {
-  Finding exchanged, repeated, zeros, shared;
+  Finding exchanged, repeated, zeros, late, shared;
   std::map<std::pair<std::string, std::vector<std::string>>, int> first;  // by sequence and heads
   for (const LayerSurvey& layer : layers) {
     if (layer.heads.size() > static_cast<std::size_t>(layer.tokens)) {
       exchanged.add(layer, fmt::format("{} KV heads of {} tokens look exchanged; q, k and v are "
                                        "[heads, tokens, columns]",
                                        layer.heads.size(), layer.tokens));
+    }
+    if (const auto head = layer.late_head()) {
+      const Index first = layer.first_keys[*head];
+      const auto heads = std::ranges::count(layer.first_keys, first);
+      late.add(layer, fmt::format(
+                          "the keys of tokens 0 to {} are zero in KV head {}{}; {}", first - 1,
+                          *head, heads > 1 ? fmt::format(" and {} more", heads - 1) : "",
+                          first == layer.tokens ? "store keys as attention reads them"
+                                                : "leave padding before a text out of q, k and v"));
     }
     if (layer.all_zero()) continue;
     const std::size_t different = layer.different_heads();
@@ -69,7 +85,7 @@ std::vector<std::string> survey_notes(const std::string& path,
     }
   }
   std::vector<std::string> notes;
-  for (const Finding& finding : {exchanged, repeated, zeros, shared}) {
+  for (const Finding& finding : {exchanged, repeated, zeros, late, shared}) {
     if (finding.count == 0) continue;
     notes.push_back(fmt::format(
         "{}: {}: {}{}", path, finding.place, finding.what,

@@ -3,6 +3,7 @@
 // model's.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,12 @@ struct LayerSurvey {
   Index tokens = 0;
   std::vector<std::string> heads;  // by KV head: hash of its keys and values
   Index last_key = -1;             // the last token with a key that is not zero in every KV head
+  std::vector<Index> first_keys;   // by KV head: the first token with a key that is not zero
 
   Index zero_tail() const { return tokens - 1 - last_key; }
   bool all_zero() const { return last_key < 0; }
+  // The KV head whose keys begin last, if there is one with zeros before them; else none.
+  std::optional<std::size_t> late_head() const;
   std::size_t different_heads() const;
   bool is_suspicious() const;
 };

@@ -15,6 +15,7 @@
 #include "results/provenance.hpp"
 #include "run/open_dumps.hpp"
 #include "storage/codec_registry.hpp"
+#include "sweep/dump_paths.hpp"
 #include "sweep/named_files.hpp"
 #include "sweep/parameter_columns.hpp"
 #include "system/error.hpp"
@@ -246,7 +247,7 @@ std::shared_ptr<const Calibration> calibrate(const CalibrateRequest& request,
   const Params params = params_of(request, calibrator.by);
   refuse_other_file(request.out);
   SweepConfig config;
-  config.dumps = request.dumps;
+  config.dumps = dumps_of_option(request.dumps);
   const OpenDumps dumps = open_dumps(config);
   std::vector<Text> texts = texts_of(request, dumps);
   Calibration calibration;

@@ -332,7 +332,8 @@ std::optional<Axis> expand_axis(const json& given, const Parameter& parameter,
   if (given.is_array()) return listed(given, parameter, pointer, errors);
   std::optional<Value> value = to_value(given);
   const auto error = value ? check_value(parameter, *value)
-                           : std::optional<std::string>("must be a value, got " + shown(given));
+                           : std::optional<std::string>("must be a value, got " + shown(given) +
+                                                        "; leave out what keeps its default");
   if (error) {
     errors.add(pointer, *error);
     return std::nullopt;

@@ -26,6 +26,10 @@ std::string escaped(const std::string& folder) {
   return text;
 }
 
+bool is_pattern(const std::string& written) {
+  return written.find_first_of("*?[") != std::string::npos;
+}
+
 std::vector<std::string> files_of_glob(const std::string& pattern) {
   std::vector<std::string> files;
   glob_t matches{};
@@ -62,8 +66,7 @@ std::vector<std::string> files_named(const std::string& written, const std::stri
   std::vector<std::string> files =
       files_of_glob(absolute ? written : escaped(folder) + "/" + written);
   if (files.empty()) {
-    const bool pattern = written.find_first_of("*?[") != std::string::npos;
-    errors.add(place, (pattern ? "no file matches " : "there is no file ") + written +
+    errors.add(place, (is_pattern(written) ? "no file matches " : "there is no file ") + written +
                           "; relative paths start at the folder of the sweep file, " + folder);
   }
   return files;
@@ -111,6 +114,23 @@ std::vector<std::string> read_dump_paths(const nlohmann::json& written_as,
       paths.push_back(fs::path(file).lexically_normal().string());
     }
   }
+  return paths;
+}
+
+std::vector<std::string> dumps_of_option(const std::vector<std::string>& written) {
+  std::vector<std::string> paths;
+  ErrorList errors;
+  for (const std::string& path : written) {
+    std::error_code ignored;
+    if (!is_pattern(path) || fs::exists(path, ignored)) {
+      paths.push_back(path);
+      continue;
+    }
+    const std::vector<std::string> files = files_of_glob(path);
+    if (files.empty()) errors.add("--dump", "no file matches " + path);
+    paths.insert(paths.end(), files.begin(), files.end());
+  }
+  errors.throw_if_any();
   return paths;
 }
 

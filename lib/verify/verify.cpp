@@ -17,6 +17,7 @@
 #include "run/run_sweep.hpp"
 #include "run/shard_selection.hpp"
 #include "sweep/config.hpp"
+#include "sweep/dump_paths.hpp"
 #include "system/error.hpp"
 #include "system/memory_limit.hpp"
 #include "system/parallel.hpp"
@@ -71,7 +72,7 @@ SweepConfig sweep_of(const Json& head, const VerifyRequest& request,
   }
   if (!request.dumps.empty()) {
     resolved["dumps"] = nlohmann::json::array();
-    for (const std::string& dump : request.dumps) {
+    for (const std::string& dump : dumps_of_option(request.dumps)) {
       resolved["dumps"].push_back(std::filesystem::absolute(dump).lexically_normal().string());
     }
   }
@@ -80,6 +81,17 @@ SweepConfig sweep_of(const Json& head, const VerifyRequest& request,
   config.keep_rows = false;
   config.keep_caches = false;
   return config;
+}
+
+// Dumps that are no longer where the results say.
+void refuse_moved(const std::vector<std::string>& dumps, const std::string& results) {
+  ErrorList errors;
+  for (const std::string& dump : dumps) {
+    std::error_code ignored;
+    if (std::filesystem::exists(dump, ignored)) continue;
+    errors.add(dump, "is not there, where " + results + " was made from it; name it by --dump");
+  }
+  errors.throw_if_any();
 }
 
 // Whether this program's bits should be those of the results.
@@ -132,6 +144,7 @@ Verification verify(const VerifyRequest& request, RunDevice& device, RunObserver
   const Json& head = records.rest();
   Verification out;
   SweepConfig config = sweep_of(head, request, out.unknown);
+  if (request.dumps.empty()) refuse_moved(config.dumps, request.results);
   OpenDumps dumps = open_dumps(config, {.memory_limit = request.memory_limit});
   device.suit(dumps.planned);
   std::set<std::string> fingerprints;

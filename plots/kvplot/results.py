@@ -208,9 +208,14 @@ class Results:
         ok = self.frame if is_ok.all() else self.frame[is_ok]
         if ok.empty:
             counts = self.frame["status"].value_counts()
+            states = ", ".join(f"{count} {status}" for status, count in counts.items())
+            if not states:
+                raise ResultsError(
+                    f"{self.path}: has no cells; its run or shard computed none, so run the whole "
+                    "sweep, or merge its shards"
+                )
             raise ResultsError(
-                f"{self.path}: no finished cell"
-                f" ({', '.join(f'{count} {status}' for status, count in counts.items())}); "
+                f"{self.path}: no finished cell ({states}); "
                 "`python -m kvplot report` shows the reasons"
             )
         return ok

@@ -208,6 +208,16 @@ class Notes(Brought):
         k[:, 50:], v[:, 50:] = 0, 0
         for said in self.notes(q, k, v):
             self.assertIn("last 14 of 64 tokens are zero", said)
+        for heads, tokens, words in (
+                ((0, 1), 9, "tokens 0 to 8 are zero in KV head 0 and 1 more; leave padding"),
+                ((1,), 5, "tokens 0 to 4 are zero in KV head 1; leave padding"),
+                ((1,), 64, "tokens 0 to 63 are zero in KV head 1; store keys"),
+                ((0, 1), 64, "tokens 0 to 63 are zero in KV head 0 and 1 more; store keys")):
+            q, k, v = tensors()
+            k[list(heads), :tokens] = -0.0
+            for said in self.notes(q, k, v):
+                self.assertIn(words, said)
+                self.assertEqual(said.count("note:"), 1, said)
 
     def test_heads_and_tokens_that_were_exchanged(self):
         q, k, v = (t.transpose(1, 0, 2) for t in tensors(kv_heads=4, tokens=52))

@@ -115,7 +115,7 @@ class Verify(Folder):
         document = json.loads(json.dumps(self.document))
         document["config"]["dumps"] = ["/nowhere/tiny.h5"]
         moved.write_text(json.dumps(document))
-        self.assert_refused(kvbench("verify", moved), "/nowhere/tiny.h5")
+        self.assert_refused(kvbench("verify", moved), "/nowhere/tiny.h5: is not there", "name it by --dump")
         copy = self.folder / "copy.h5"
         shutil.copy(self.made / "tiny.h5", copy)
         self.assertEqual(self.verify(moved, "--dump", copy)["equal"], self.count)
@@ -129,10 +129,12 @@ class Verify(Folder):
         document = self.run_sweep("--fresh", dumps=list(map(str, dumps)))
         count = len(document["cells"])
         for arguments in ([self.path, "--dump", *dumps], ["--dump", *dumps, self.path],
-                          [self.path, "--dump", dumps[0], "--dump", dumps[1]]):
+                          [self.path, "--dump", dumps[0], "--dump", dumps[1]],
+                          [self.path, "--dump", second, self.made / "tiny.h[5-6]"]):
             done = kvbench("verify", *arguments, "--sample", 1000, "--json")
             self.assertEqual(done.returncode, DONE, done.stderr)
             self.assertEqual(strict_json(done.stdout)["equal"], count)
+        self.assert_refused(kvbench("verify", self.path, "--dump", "/nowhere/*.h5"), "--dump: no file matches /nowhere/*.h5")
 
     def test_a_draw_repeats_and_reaches_every_cell(self):
         drawn = set()

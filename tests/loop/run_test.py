@@ -209,7 +209,8 @@ class Refusals(Folder):
         model = self.model("llama")
         self.refused(model, "snapvk", sweep=[{"algorithm": "snapvk"}])
         self.refused(model, "/select/tokens", "--tokens", select={"tokens": 80})
-        self.refused(model, "/replay/prompt_tokens", replay={"prompt_tokens": 0})
+        self.refused(Path("/no/model"), "/replay/prompt_tokens: must be 1 or more", replay={"prompt_tokens": 0})
+        self.refused(model, "/replay/prompt_tokens", "prompts of 0 tokens", replay={"prompt_tokens": 0.001})
 
     def test_a_model_whose_state_is_more_than_keys_and_values_is_found(self):
         from unittest import mock

@@ -435,6 +435,10 @@ class KvplotTest(unittest.TestCase):
             self.assertEqual(main(["error_vs_memory", "--results", str(path), "--out",
                                    str(self.folder)]), 2)
         self.assertIn("no finished cell (1 skipped); `python -m kvplot report`", said.getvalue())
+        path = self.write(document([]))
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual(main(["error_vs_memory", "--results", str(path), "--out", str(self.folder)]), 2)
+        self.assertIn("has no cells; its run or shard computed none", said.getvalue())
 
     def test_csv_has_every_digit_and_every_name_as_it_is(self):
         sweep_file = self.folder / "sweep.json"

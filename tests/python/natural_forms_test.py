@@ -2,6 +2,8 @@
 what errors name."""
 
 import dataclasses
+import json
+import re
 import tempfile
 import unittest
 import warnings
@@ -51,6 +53,48 @@ class Forms(unittest.TestCase):
                 "replay": {"prompt_tokens": np.int64(256)}}, out=Path(folder) / "a",
                 threads=np.int64(1), quiet=np.bool_(True))
             self.assertEqual(len(found.cells), 2)
+
+    def test_a_number_that_is_missing_in_a_table_is_named(self):
+        self.refused("/algorithms/0/params/budget/1: must be finite, got nan", "leave a parameter out", call=kb.run,
+                     given=({"algorithms": [{"algorithm": "window", "params": {"budget": np.array([16, np.nan])}}]},),
+                     out="none")
+        self.refused("budget: must be finite, got inf", budget=np.float32(np.inf), prompt=P)
+        loop = {}
+        loop["algorithms"] = loop
+        self.refused("contains itself", call=kb.run, given=(loop,), out="none")
+
+    def test_forms_of_rows(self):
+        class Column:  # as a pandas Series
+            def __init__(self, values):
+                self.values = np.asarray(values)
+
+            def __array__(self, dtype=None, copy=None):
+                return self.values.astype(dtype or self.values.dtype)
+
+            def tolist(self):
+                return self.values.tolist()
+
+        plain = kb.replay(*arrays(), "window", budget=16, prompt=P, rows=[40, 50])
+        column = kb.replay(*arrays(), "window", budget=16, prompt=P, rows=Column([40, 50]))
+        np.testing.assert_array_equal(plain.outputs, column.outputs)
+        self.refused("mask", budget=16, prompt=P, rows=Column(np.arange(N) > 40))
+        self.refused("a parameter cannot be of type slice; give", budget=16, prompt=P, rows=slice(40, 50))
+
+    def test_queries_whose_axes_were_exchanged_are_told(self):
+        q, k, v = arrays()
+        with self.assertWarnsRegex(UserWarning, r"64 query heads of 2 rows, .*q.transpose\(1, 0, 2\)"):
+            kb.replay(q.transpose(1, 0, 2), k, v, "window", budget=16, prompt=P)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            kb.replay(q, k, v, "window", budget=16, prompt=P)
+
+    def test_a_reason_names_the_keywords_of_the_call(self):
+        with self.assertRaises(kb.Error) as caught:
+            kb.replay(*arrays(), "xattention", block=16, prompt=P)
+        rows = re.search(r"score these with rows=(.*)$", str(caught.exception)).group(1)
+        kb.replay(*arrays(), "xattention", block=16, prompt=P, rows=json.loads(rows))
+        self.refused("kvbench.replay: h2o: rows asks for rows of the prompt", given=(*arrays(), "h2o"), budget=8, prompt=P,
+                     rows={"prompt": "all"})
 
     def test_masked_elements_are_not_used(self):
         q, k, v = arrays()

@@ -182,6 +182,11 @@ class Forms(unittest.TestCase):
                 ("4 KV heads are copies of 2", ((q, np.repeat(k, 2, 0), np.repeat(v, 2, 0)), {})),
                 ("the last 10 of 40 tokens are zero",
                  ((q, np.where(np.arange(N)[:, None] < 30, k, 0), v), {})),
+                ("tokens 0 to 8 are zero in KV head 0 and 1 more; leave padding",
+                 ((q, np.where(np.arange(N)[:, None] < 9, -0.0, k), v), {})),
+                ("tokens 0 to 4 are zero in KV head 1;",
+                 ((q, np.where((np.arange(N) < 5)[:, None] & (np.arange(2) > 0)[:, None, None], 0, k), v), {})),
+                ("tokens 0 to 39 are zero in KV head 0 and 1 more; give keys", ((q, k * 0, v), {})),
                 ("are those of layer 0", ((q, k, v), {}), ((arrays(1)[0], k, v), {}))):
             with self.assertWarnsRegex(UserWarning, words):
                 self.recorded(*layers)

@@ -367,7 +367,7 @@ class Refused(unittest.TestCase):
                 (("rope",), (q, k, v, "exact"), {"rope": ([1.0], "both")}),
                 (("rope",), (q, k, v, "exact"), {"rope": ([1.0] * 9, "half")}),
                 (("tokens",), (q, k, v, "exact"), {"tokens": 9}),
-                (("is not a value",), (q, k, v, "h2o"), {"budget": object()}),
+                (("cannot be of type",), (q, k, v, "h2o"), {"budget": object()}),
                 # Algorithms that cannot run on this stream, and numbers that overflow:
                 (("snapkv", "quer"), (q[:, 200:], k, v, "snapkv"), {"budget": 64}),
                 (("exact",), (q * 1e160, k * 1e160, v, "exact"), {})):

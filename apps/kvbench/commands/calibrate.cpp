@@ -42,7 +42,8 @@ Command add_calibrate(CLI::App& app) {
   command->add_option("--method,--algorithm", options->method, "The method or codec")
       ->type_name("NAME")
       ->required();
-  command->add_option("--dump", options->dumps, "Dumps of the texts")->required();
+  command->add_option("--dump", options->dumps, "Dumps of the texts, or globs of dumps")
+      ->required();
   command->add_option("-o,--out", options->out, "The calibration file to write")
       ->type_name("FILE")
       ->required();

@@ -103,7 +103,7 @@ Command add_verify(CLI::App& app) {
   CLI::Option* results = command->add_option("RESULTS", options->request.results, "A results.json");
   command
       ->add_option("--dump", options->request.dumps,
-                   "Dumps of the results; default: the recorded paths")
+                   "Dumps of the results, or globs of dumps; default: the recorded paths")
       ->type_name("DUMP");
   command
       ->add_option("--sample", options->request.sample, "Cells to draw; all if there are no more")

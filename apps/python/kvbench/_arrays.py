@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from typing import Any
 
@@ -13,14 +14,28 @@ from kvbench._core import Error
 
 
 def plain(value: Any) -> Any:
-    """NumPy's numbers and arrays as Python's, and paths as text, for JSON."""
-    if isinstance(value, (np.generic, np.ndarray)):
+    """Numbers and arrays of NumPy, pandas and others as Python's, and paths as text, for JSON."""
+    if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, range):
         return list(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    raise Error(f"kvbench: {value!r} is not a value that a parameter can have")
+    kind = type(value).__name__
+    raise Error(f"kvbench: a parameter cannot be of type {kind}; give a number, a text or a list")
+
+
+def _not_finite(value: Any, place: str = "") -> str:
+    """Place and value of the first number of a document that is NaN or infinite; "" if none is."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else f"{place}: must be finite, got {value}"
+    members: Any = ()
+    if isinstance(value, dict):
+        members = value.items()
+    elif isinstance(value, (list, tuple)):
+        members = enumerate(value)
+    return next(filter(None, (_not_finite(each, f"{place}/{name}") for name, each in members)), "")
 
 
 def json_text(document: Any, indent: int | None = None) -> str:
@@ -30,7 +45,10 @@ def json_text(document: Any, indent: int | None = None) -> str:
     except Error:
         raise
     except ValueError as error:
-        raise Error(f"kvbench: a sweep's numbers must be finite: {error}") from None
+        if "Circular" in str(error):
+            raise Error("kvbench: a sweep has a member that contains itself; remove it") from None
+        place = _not_finite(document)
+        raise Error(f"kvbench: {place}; leave a parameter out for its default") from None
 
 
 def number(value: Any) -> Any:

@@ -250,16 +250,28 @@ class LiveDump:
             hashlib.blake2b(b"".join(each[head].tobytes() for each in tensors)).digest()
             for head in range(len(tensors[0]))
         ]
-        used = np.flatnonzero(np.any([np.any(each, axis=1) for each in tensors[0]], axis=0))
-        if len(used) == 0:
-            return
-        tokens, end, found = tensors[0].shape[1], int(used[-1]) + 1, []
+        used = np.array([np.any(each, axis=1) for each in tensors[0]])
+        tokens, is_used = used.shape[1], bool(used.any())
+        begins = np.where(used.any(axis=1), used.argmax(axis=1), tokens)
+        end, found = tokens - int(np.flip(used.any(axis=0)).argmax()), []
+        if begins.max() > 0:
+            late = np.flatnonzero(begins == begins.max())
+            found.append(
+                f"the keys of tokens 0 to {begins.max() - 1} are zero in KV head {late[0]}"
+                + (f" and {len(late) - 1} more" if len(late) > 1 else "")
+                + "; "
+                + (
+                    "leave padding before a text out of q, k and v"
+                    if begins.max() < tokens
+                    else "give keys as attention reads them"
+                )
+            )
         if len(heads) > tokens:
             found.append(
                 f"{len(heads)} KV heads of {tokens} tokens look exchanged; q, k and v are [heads, "
                 "tokens, columns]"
             )
-        if len(set(heads)) < len(heads):
+        if is_used and len(set(heads)) < len(heads):
             found.append(
                 f"{len(heads)} KV heads are copies of {len(set(heads))}: memory is "
                 f"{len(heads) / len(set(heads)):.3g} times the model's; give k and v from before "
@@ -271,7 +283,7 @@ class LiveDump:
                 f"head, as in a static cache that is not full; give the first {end} tokens alone"
             )
         first = self._surveyed.setdefault((sequence, *heads), layer)
-        if first != layer:
+        if is_used and first != layer:
             found.append(
                 f"the keys and values are those of layer {first}, compressed and counted once "
                 "more; if the model shares them, make a dump by data/import_arrays.py --kv-layer"

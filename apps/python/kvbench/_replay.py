@@ -193,7 +193,7 @@ def _rows(given: Any) -> Any:
     """As a sweep has them; a mask in place of row numbers is refused."""
     if isinstance(given, dict):
         return {name: _rows(each) for name, each in given.items()}
-    if isinstance(given, (list, tuple, np.ndarray)) and np.ndim(given) > 0:
+    if (isinstance(given, (list, tuple)) or hasattr(given, "__array__")) and np.ndim(given) > 0:
         refuse_mask(f"{_PLACE}: rows", np.asarray(given), "rows")
     return number(given)
 
@@ -235,6 +235,16 @@ def _refuse_other_names(algorithm: str, params: dict[str, Any]) -> None:
                 raise _core.Error(
                     f"{_PLACE}: {name} is not a parameter of {algorithm}; {_OTHER_NAMES[name]}"
                 )
+
+
+def _warn_of_order(q: Any, k: Any) -> None:
+    """As many query heads as tokens are tokens: q came as [rows, query heads, d]."""
+    if len(q.shape) == 3 and q.shape[1] != q.shape[0] == k.shape[-2]:
+        warnings.warn(
+            f"{_PLACE}: q has {q.shape[0]} query heads of {q.shape[1]} rows, and k {q.shape[0]} "
+            "tokens; of [rows, query heads, d] give q.transpose(1, 0, 2)",
+            stacklevel=3,
+        )
 
 
 def _warn_of_layers(algorithm: str, params: dict[str, Any], n_layers: int) -> None:
@@ -451,6 +461,7 @@ def replay(
         if tokens is not None:
             raise _core.Error(f"{_PLACE}: tokens is for a layer of a dump; cut the arrays")
         arrays = _arrays(tensors, value_in_key)
+        _warn_of_order(arrays[0], arrays[1])
         stream = {
             "sequence": "" if sequence is None else sequence,
             "layer": 0 if layer is None else layer,
@@ -525,7 +536,8 @@ _KEYWORDS = {
     r"/algorithms/0/(then[\w/]*)": r"\1",
     r"/algorithms/0/algorithm|/algorithms/0": "algorithm",
     r"/replay/prompt_tokens": "prompt",
-    r"/evaluate/rows": "rows",
+    r"/evaluate/rows|evaluate\.rows": "rows",
+    r'"evaluate": \{"rows": (.*)\}': r"rows=\1",
     r"/seeds/0": "seed",
     r"/memory/element_bytes": "element_bytes",
     r"/storage/0": "storage",
@@ -575,5 +587,6 @@ def _replayed(
         raise _core.Error(_by_keyword(str(error))) from None
     record = json.loads(text)
     if record["status"] != "ok":
-        raise _core.Error(f"{_PLACE}: {record['key']['algorithm']}: {record['reason']}")
+        reason = _by_keyword(record["reason"])
+        raise _core.Error(f"{_PLACE}: {record['key']['algorithm']}: {reason}")
     return Replay(record, scored, outputs, (token, begin, end))

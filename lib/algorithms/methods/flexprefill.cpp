@@ -4,11 +4,12 @@
 //
 // Source: FlexPrefill (Lai et al. 2025, 2502.20766); code bytedance/FlexPrefill a24b27b
 // (flex_prefill/ops/flex_prefill_attention.py, get_active_blocks).
-//   gamma -> coverage; tau -> divergence; min_budget, max_budget -> least, most; block_size ->
-//   block last_q -> the last `block` rows of the prompt, whose attention gives columns and
-//   diagonals number of columns: 1 + floor(c / 128) blocks, c the tokens that cover gamma;
-//   diagonals likewise square root of the Jensen-Shannon divergence of pooled columns and of pooled
-//   keys < tau: query-aware, with the least budget of columns and diagonals
+//   gamma -> coverage; tau -> divergence; min_budget, max_budget -> least, most
+//   block_size -> block; last_q -> the last `block` rows of the prompt, whose attention gives
+//   columns and diagonals
+//   number of columns: 1 + floor(c / 128) blocks, c the tokens that cover gamma; diagonals likewise
+//   square root of the Jensen-Shannon divergence of pooled columns and of pooled keys < tau:
+//   query-aware, with the least budget of columns and diagonals
 // A prompt of at most two blocks, or of the least budget, is read whole. Diagonals are pooled in
 // blocks from the farthest one on, as in that code, so that they lie on the grid of blocks only
 // where the prompt is a multiple of a block.
