@@ -203,30 +203,6 @@ TEST_CASE("balancekv_prefill keeps what the token-by-token rule keeps") {
   CHECK(unclamped > 0);
 }
 
-TEST_CASE("the token-by-token rule turns red on every planted bug of the walk") {
-  const auto owned = make_stream({.tokens = 130, .d = 6, .dv = 4});
-  // Few steps leave [0, 1].
-  const Run result =
-      run(owned->stream, 127, 0, 0, {{"T", count_of(1)}, {"gamma", number(0.02)}}, 5);
-  const auto by_rule = [&](WalkBug bug) {
-    NaivePrefill rule;
-    rule.gamma = 0.02L;
-    rule.seed = 5;
-    const NaivePrefillResult expected = naive_prefill(owned->stream, 0, 127, rule, bug);
-    std::vector<Kept> kept;
-    for (std::size_t i = 0; i < expected.tokens.size(); ++i) {
-      kept.push_back({expected.tokens[i], static_cast<double>(expected.weights[i]), 2.0});
-    }
-    return kept;
-  };
-  CHECK(by_rule(WalkBug::kNone) == result.kept);
-  for (const WalkBug bug :
-       {WalkBug::kWrongSign, WalkBug::kLostFactorTwo, WalkBug::kStaleSum, WalkBug::kCoinFlip}) {
-    CAPTURE(static_cast<int>(bug));
-    CHECK(by_rule(bug) != result.kept);
-  }
-}
-
 TEST_CASE("T halvings keep floor(n / 2) each time; weights are powers of two up to 2^T") {
   const auto owned = make_stream({.tokens = 201, .d = 5, .dv = 3});
   for (const Index T : {0, 1, 2, 3, 5, 7, 8, 30}) {

@@ -219,40 +219,6 @@ TEST_CASE("seeds matter if they do to one of both") {
   CHECK_FALSE(random("snapkv", "quest", both(budget, budget)));
 }
 
-// The error of a pair's parameters.
-std::string refused(const std::string& first, const std::string& reader, const Given& given) {
-  const auto pair = pair_of(first, reader);
-  const auto error = pair->validate(params_for(*pair, given));
-  REQUIRE(error);
-  return error->first + ": " + error->second;
-}
-
-TEST_CASE("pairs without a meaning are refused with the reason") {
-  const Given read = {{"budget", count_of(4)}};
-  const Given keep = {{"budget", count_of(9)}};
-  const auto says = [](const std::string& text, const char* words) {
-    CAPTURE(text);
-    CHECK(text.starts_with("then: "));
-    CHECK(text.find(words) != std::string::npos);
-  };
-  says(refused("streaming_llm", "quest", both(keep, read)), "drop tokens after the prompt");
-  says(refused("h2o", "quest", both(keep, read)), "drop tokens after the prompt");
-  says(refused("tova", "quest", both(keep, read)), "drop tokens after the prompt");
-  says(refused("quest", "quest", both(read, read)), "reads some itself");
-  says(refused("uniform", "quest", both(keep, read)), "weights");
-  says(refused("merge_cosine", "quest", both(keep, read)), "values of its own making");
-  says(refused(
-           "snapkv", "loki",
-           both(keep,
-                {{"budget", count_of(4)}, {"rank", count_of(2)}, {"basis", word_of("pca_pre")}})),
-       "positions");
-  // An error of one of both keeps its name.
-  CHECK(refused("snapkv", "quest", both(snapkv(9, 4, 4), read)).starts_with("kernel: "));
-  CHECK(refused("snapkv", "sparq",
-                both(keep, {{"rank", count_of(1)}, {"k", count_of(2)}, {"recent", count_of(3)}}))
-            .starts_with("then.recent: "));
-}
-
 TEST_CASE("a pair is skipped where one of both is, and where tokens leave a window") {
   const auto pair = pair_of("snapkv", "sparq");
   const auto why = [&](const StreamShape& shape, const Given& first, const Given& reader) {

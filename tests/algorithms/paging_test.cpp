@@ -38,12 +38,6 @@ std::unique_ptr<OwnedStream> stream_with_norms(const std::vector<double>& norms)
   return stream_of(keys, ones, {ones});
 }
 
-std::string refusal(const std::string& id, const Given& given) {
-  const AlgorithmDescription& algorithm = algorithm_named(id);
-  const auto invalid = algorithm.validate(params_for(algorithm, given));
-  return invalid ? invalid->first + ": " + invalid->second : "";
-}
-
 bool says(const std::string& text, const char* words) {
   return text.find(words) != std::string::npos;
 }
@@ -304,27 +298,12 @@ TEST_CASE("a page of uniform stands for the pages that competed") {
   CHECK(sets.size() == 8);
 }
 
-TEST_CASE("what has no meaning is refused by name") {
-  const Given budget{{"budget", count_of(30)}};
-  CHECK(refusal("knorm", with(budget, paged(4, "max", "model"))).empty());
-  CHECK(says(refusal("knorm", with(budget, with({{"semantics", word_of("streaming")}}, paged(4)))),
-             "pages: needs a choice that is made once"));
-  CHECK(says(refusal("tova", with(budget, paged(4))), "pages: needs one score per token: scope"));
-  CHECK(refusal("tova",
-                with(budget, with({{"scope", word_of("head")}, {"semantics", word_of("once")}},
-                                  paged(4, "mean", "layer"))))
-            .empty());
-  CHECK(says(refusal("keydiff", with(budget, with({{"block", count_of(5)}}, paged(4)))), "block"));
-  CHECK(says(refusal("uniform", with(budget, with({{"replacement", Value{true}}}, paged(4)))),
-             "replacement"));
-  CHECK(refusal("adakv", with(budget, paged(4))).empty());
-  CHECK(says(refusal("adakv", with(budget, paged(4, "mean", "layer"))), "decide together already"));
-  CHECK(says(refusal("pyramidkv", with(budget, paged(1, "mean", "model"))), "must be layer"));
-  CHECK(says(refusal("knorm", with(budget, paged(1, "max"))), "page_score: ranks pages"));
+TEST_CASE("the same tokens in several heads are skipped where tokens leave a window") {
   StreamShape sliding;
   sliding.tokens = 70;
   sliding.window = 41;
-  CHECK(says(skip_of("knorm", sliding, 60, with(budget, paged(1, "mean", "model"))), "same_in"));
+  const Given given = with({{"budget", count_of(30)}}, paged(1, "mean", "model"));
+  CHECK(says(skip_of("knorm", sliding, 60, given), "same_in"));
 }
 
 }  // namespace paging_test

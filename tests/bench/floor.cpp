@@ -123,6 +123,4 @@ double exact_attention_floor(Index pairs, Index d, Index dv) {
   return count * 2.0 * static_cast<double>(d + dv) / floor.fma_flops_all + count / floor.exps_all;
 }
 
-double draws_floor(double draws) { return draws / machine_floor().draws_one; }
-
 }  // namespace kvbench::bench

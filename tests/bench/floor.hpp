@@ -26,6 +26,5 @@ const Floor& machine_floor();
 
 // Seconds below which the work cannot be done.
 double exact_attention_floor(Index pairs, Index d, Index dv);
-double draws_floor(double draws);
 
 }  // namespace kvbench::bench

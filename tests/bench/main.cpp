@@ -1,4 +1,4 @@
-// Micro-benchmarks with the machine's own limits, measured in the same run, printed next to them;
+// Benchmarks of codecs and cache files, with the machine's limits, measured in the same run;
 // or `benchmarks --tasks DUMP`: the tasks of the comparison with peers, on request; or `benchmarks
 // --methods [ID ..]`: a row for every algorithm, or for these.
 #include <benchmark/benchmark.h>

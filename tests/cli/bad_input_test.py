@@ -62,6 +62,7 @@ class BadInput(Folder):
     def setUpClass(cls):
         super().setUpClass()
         cls.synth("no_out.h5", "--tokens", 32, "--d", 8, "--out-rows", 0)
+        cls.synth("two.h5", "--tokens", 40, "--d", 8, "--sequences", 2, "--kv-heads", 1)
 
     def setUp(self):
         super().setUp()
@@ -222,10 +223,9 @@ class BadInput(Folder):
         def check(row):
             path = damaged(good, self.made / "damaged.h5", row)
             row = dict(row, words=[*row["words"], "damaged.h5"])
-            # Also with a good dump next to it.
-            for dumps in ([str(path)], [str(self.made / "tiny.h5"), str(path)]):
-                config = self.sweep(algorithms=[WINDOW], dumps=dumps)
-                self.refuse(row, "run", "--config", config)
+            # In a sweep next to a good dump, and by itself.
+            config = self.sweep(algorithms=[WINDOW], dumps=[str(self.made / "tiny.h5"), str(path)])
+            self.refuse(row, "run", "--config", config)
             for command in ("inspect", "validate"):
                 self.refuse(row, command, path)
         self.each("dumps", check)

@@ -219,19 +219,12 @@ class Calibrate(Folder):
         def refused(*arguments, words):
             self.assert_refused(kvbench("calibrate", "--out", self.folder / "m.cal.h5", *arguments), *words)
             self.assertEqual(list(self.folder.glob("*cal*")), [])
-        refused("--method", "h2o", "--dump", self.train, words=["--method: h2o", "expected_attention, qfilters, triattention, loki"])
         refused("--method", "qfilters", "--dump", self.short, words=["short.h5: sequence 0", "layer 0", "only rows from 56"])
         refused("--method", "qfilters", "--dump", self.train, self.wide, words=["wide.h5", "d = 8, but it is 16"])
-        refused("--method", "qfilters", "--dump", self.train, self.train, words=["is named twice"])
         before = self.other.read_bytes()
         done = kvbench("calibrate", "--method", "qfilters", "--dump", self.other, "--out", self.other)
         self.assert_refused(done, "--out", "other.h5 is there and is not a calibration file")
         self.assertEqual(self.other.read_bytes(), before)
-        refused("--method", "qfilters", "--dump", self.train, "--sequences", "5", words=["--sequences: no dump has sequence 5"])
-        refused("--method", "qfilters", "--dump", self.train, "--layers", "7", words=["has no layer 7"])
-        refused("--method", "loki", "--dump", self.train, "--params", '{"basis": ["pca", "channels"]}',
-                words=["--params: /basis", "one value"])
-        refused("--method", "loki", "--dump", self.train, "--params", '{"rank": 3}', words=["/rank", "basis, centre"])
         refused("--method", "expected_attention", "--dump", self.train, "--params", '{"sinks": 96}',
                 words=["no token is behind the sinks"])
 

@@ -112,24 +112,6 @@ class Compare(Folder):
             self.assertAlmostEqual(same["metrics"]["errors.relative_l2.mean"]["a"],
                                    entry["errors"]["relative_l2.mean"]["mean"], places=14)
 
-    def test_bad_input_is_refused_with_a_remedy(self):
-        other = self.changed(lambda cell: cell["key"].update(dump="0123"))
-        self.assert_refused(kvbench("compare", self.a, other),
-                            "no cell in common", "share no dump")
-        self.assert_refused(kvbench("compare", self.a, self.folder / "none.json"), "none.json")
-        self.assert_refused(kvbench("compare", self.a, self.sweep()), "is a sweep file; name a results.json")
-        self.assert_refused(kvbench("compare", self.a, self.folder), "is a folder")
-        self.assert_refused(kvbench("compare", self.a))
-        self.assert_refused(
-            kvbench("compare", self.a, self.a, "--metric", "errors.relative_l2.men",
-                    "--metric", "mass.kept.mean", "--tolerance", -1, "--absolute-tolerance", 0),
-            "did you mean errors.relative_l2.mean", "mass.kept.mean has no direction",
-            "--tolerance: must be", "--absolute-tolerance: must be")
-
-    def test_help_ends_with_examples(self):
-        text = kvbench("compare", "--help").stdout
-        self.assertIn("kvbench compare ", text[text.index("Examples:"):])
-
 
 if __name__ == "__main__":
     unittest.main()

@@ -191,23 +191,6 @@ class InputFiles(Folder):
                               ("keys that differ only in `device`", ["compare", path, path])):
             self.assert_refused(kvbench(*command), "twice.json", word)
 
-    def test_members_of_results_that_are_of_another_type_do_not_end_a_command(self):
-        """The members that a command reads besides the cells: whether they are all, and names of
-        dumps."""
-        results = self.run_sweep()
-        bounds = self.folder / "bounds.json"
-        bounds.write_text(json.dumps({"schema_version": 1, "bounds": [
-            {"name": "n", "where": {"dump": "tiny.h5"}, "metric": "memory.bytes", "at_most": 1e9}]}))
-        path = self.folder / "other.json"
-        dump = results["dumps"][0]
-        for changed in ({"status": []}, {"status": 5}, {"dumps": [5]}, {"dumps": 5}, {"dumps": {"a": 1}},
-                        {"dumps": [{**dump, "path": []}]}, {"dumps": [{**dump, "fingerprint": 5}]}):
-            path.write_text(json.dumps({**results, **changed}))
-            for command in (["export", "--results", path, "--format", "md"], ["compare", path, path],
-                            ["check", "--results", path, "--bounds", bounds]):
-                with self.subTest(changed=changed, command=command[0]):
-                    self.assertNotEqual(kvbench(*command).returncode, BUG)
-
     def test_what_follows_a_byte_of_value_0_is_not_overlooked(self):
         self.run_sweep()
         results = self.folder / "out/results.json"

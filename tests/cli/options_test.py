@@ -85,31 +85,6 @@ class Options(Folder):
         self.assertEqual(by_label(together["cell_list"]), {"window", "h2o"})
         self.assertEqual(len(together["config"]["dumps"]), 2)
 
-    def test_what_is_wrong_with_them(self):
-        sweep = ("--dump", self.made / "tiny.h5", "--algorithm", "h2o", "--budget", 8)
-        for words, options in (
-                ("kvbench plan: --layers: --set select.layers is given as well; give one",
-                 (*sweep, "--layers", 0, "--set", "/select/layers=[1]")),
-                ("kvbench plan: --seeds: --set seeds is given as well",
-                 (*sweep, "--seeds", 2, "--set", "seeds=[1]")),
-                ("--seeds: is empty; give it a value", (*sweep, "--seeds", "")),
-                ("/select/layers/1: must be an integer", (*sweep, "--layers", "0,x")),
-                ("/seeds/count: must be an integer", (*sweep, "--seeds", "many")),
-                ("kvbench plan: --algorithm: has an empty name in \"h2o,\"",
-                 ("--dump", "a.h5", "--algorithm", "h2o,", "--budget", 8)),
-                ("unknown option --seed; did you mean --seeds?", (*sweep, "--seed", 3)),
-                ("unknown option --layer; did you mean --layers?", (*sweep, "--layer", 3)),
-                ("unknown option --prompt; did you mean --prompt-tokens?",
-                 (*sweep, "--prompt", 3)),
-                ("did you mean --algorithm?",
-                 ("--dump", "a.h5", "-\u2013algorithm", "h2o,snapkv")),
-                ("did you mean --config", ("--dump", self.made / "tiny.h5", "small.json"))):
-            with self.subTest(words):
-                said = self.refused(*options)
-                self.assertIn(words, said)
-                self.assertNotIn("kvbench: kvbench", said)
-                self.assertNotIn("/name", said)
-
     def test_natural_forms_in_a_file(self):
         tiny = str(self.made / "tiny.h5")
         usual = self.planned("--config", self.sweep(

@@ -6,7 +6,7 @@ import statistics
 import unittest
 import xml.etree.ElementTree as ElementTree
 
-from program import BAD_INPUT, DONE, VIOLATION, Folder, kvbench, strict_json
+from program import DONE, VIOLATION, Folder, kvbench, strict_json
 
 METRIC = "errors.relative_l2.mean"
 
@@ -91,18 +91,6 @@ class Reports(Folder):
         self.assertIn("3 are needed", done.stderr)
         self.assertEqual({bound["metric"] for bound in strict_json(done.stdout)["bounds"]},
                          {"errors.relative_frobenius_error"})
-
-    def test_what_does_not_go_together_is_refused(self):
-        self.run_sweep()
-        results = self.folder / "out/results.json"
-        self.assert_refused(kvbench("check", "--results", results), "--bounds: is required")
-        self.assert_refused(kvbench("check", "--results", results, "--suggest", results, "--metric",
-                                    "errors.relative_l2.men"), "--metric")
-        self.assert_refused(kvbench("check", "--results", results, "--suggest", results, "--metric",
-                                    "errors.relative_output_l2.mean"), "is of whole layers")
-        for options in (["--suggest", results, "--json"], ["--metric", METRIC],
-                        ["--format", "xml"]):
-            self.assertEqual(kvbench("check", "--results", results, *options).returncode, BAD_INPUT)
 
     def test_print_is_one_number(self):
         one = [{"algorithm": "uniform", "params": {"T": 1, "sinks": 4}}]

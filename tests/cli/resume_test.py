@@ -138,17 +138,6 @@ class Resume(Folder):
         process.communicate(timeout=120)
         self.assertIn(process.returncode, (-signal.SIGINT, INCOMPLETE))
 
-    def test_a_torn_last_line_is_dropped(self):
-        config = self.sweep()
-        expected = deterministic(self.run_sweep())
-        path = self.folder / "out/journal.jsonl"
-        text = path.read_bytes()
-        for cut in (len(text) - 1, len(text) - 300, text.rfind(b"\n", 0, -1) + 2):
-            path.write_bytes(text[:cut])
-            done = kvbench("run", "--config", config, "--out", self.folder / "out")
-            self.assertEqual(done.returncode, DONE, done.stderr)
-            self.assertEqual(deterministic(self.results()), expected)
-
     def test_two_processes_on_one_folder_are_refused(self):
         config = self.long_sweep()
         first = self.start(config)

@@ -178,28 +178,6 @@ class Shards(Folder):
         self.assertEqual(deterministic(self.results("merged")),
                          deterministic(self.results("whole")))
 
-    def test_foreign_plans_are_refused_with_the_place_where_they_differ(self):
-        self.run_shard(self.many(), "1/2", "s1")
-        self.run_shard(self.many(seeds=[0, 2]), "2/2", "s2")
-        relabelled = [dict(FOUR[0], label="truth"), *FOUR[1:]]
-        self.run_shard(self.many(algorithms=relabelled), "2/2", "s3")
-        before = sorted(self.folder.rglob("*"))
-        for folder, words in (("s2", ["s2/journal.jsonl", "another plan", "/config/seeds/1"]),
-                              ("s3", ["s3/journal.jsonl", "/config/algorithms/0/label"])):
-            self.assert_refused(self.merge("s1", folder, expect=BAD_INPUT), *words)
-        self.assertEqual(sorted(self.folder.rglob("*")), before)
-
-    def test_shards_of_two_devices_are_refused(self):
-        config = self.many()
-        self.run_shard(config, "1/2", "s1")
-        self.run_shard(config, "2/2", "s2")
-        path = self.folder / "s2/journal.jsonl"
-        header, *lines = path.read_text().splitlines()
-        header = json.loads(header)
-        header["device"] = "cuda"
-        path.write_text("\n".join([json.dumps(header), *lines]) + "\n")
-        self.assert_refused(self.merge("s1", "s2", expect=BAD_INPUT), "/device", "--device")
-
     def test_folders_that_are_none_and_places_that_cannot_be_written(self):
         self.run_shard(self.many(), "1/2", "s1")
         self.assert_refused(self.merge("none", expect=BAD_INPUT), "none", "journal.jsonl")

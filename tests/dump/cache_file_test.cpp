@@ -1,4 +1,4 @@
-// Cache files: what is written is read back, and what no stream could have is refused by place.
+// Cache files: what is written is read back. Wrong ones are in tests/cli/bad_inputs/caches.json.
 #include "cellfiles/cache_file.hpp"
 
 #include <doctest/doctest.h>
@@ -79,42 +79,6 @@ void put(hid_t file, const std::string& name, const std::vector<double>& values,
       H5Dwrite(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
 }
 
-// As h5py stores numpy's bool.
-hdf5::Handle truth_values() {
-  hdf5::Handle type(H5Tenum_create(H5T_NATIVE_INT8));
-  const signed char no = 0;
-  const signed char yes = 1;
-  hdf5::check(H5Tenum_insert(type.get(), "FALSE", &no));
-  hdf5::check(H5Tenum_insert(type.get(), "TRUE", &yes));
-  return type;
-}
-
-void put_truth_values(hid_t file, const std::string& name) {
-  const std::string path = kHead + "/" + name;
-  if (hdf5::has_link(file, path)) remove_link(file, path);
-  const hsize_t size = 4;
-  const hdf5::Handle space(H5Screate_simple(1, &size, nullptr));
-  const hdf5::Handle type = truth_values();
-  const hdf5::Handle dataset(H5Dcreate2(file, path.c_str(), type.get(), space.get(), H5P_DEFAULT,
-                                        H5P_DEFAULT, H5P_DEFAULT));
-  const std::array<signed char, 4> no{};
-  hdf5::check(H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, no.data()));
-}
-
-void set_truth_value(hid_t file, const std::string& name) {
-  const hdf5::Handle object(H5Oopen(file, kHead.c_str(), H5P_DEFAULT));
-  const hdf5::Handle space(H5Screate(H5S_SCALAR));
-  const hdf5::Handle type = truth_values();
-  const hdf5::Handle attribute(
-      H5Acreate2(object.get(), name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT));
-  const signed char yes = 1;
-  hdf5::check(H5Awrite(attribute.get(), type.get(), &yes));
-}
-
-void add_group(hid_t file, const std::string& path) {
-  const hdf5::Handle group(H5Gcreate2(file, path.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-}
-
 TEST_CASE("rows come back as they were written") {
   const TemporaryFolder folder;
   const std::string path = folder.file("c.h5");
@@ -181,121 +145,6 @@ TEST_CASE("smaller types and other widths are read") {
     put(file, "head", {-1, -1, 1, -1}, H5T_STD_I8LE);
   });
   CHECK(open_cache(path)->fingerprint == first);
-}
-
-TEST_CASE("what no stream could have is refused with its place") {
-  struct Bad {
-    std::function<void(hid_t)> plant;
-    std::vector<std::string> words;
-  };
-  const auto set = [](const std::string& name, const auto& value) {
-    return [=](hid_t file) { set_attribute(file, kHead, name, value); };
-  };
-  const auto data = [](const std::string& name, const std::vector<double>& values,
-                       hid_t type = H5T_IEEE_F64LE) {
-    return [=](hid_t file) { put(file, name, values, type); };
-  };
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const hid_t i32 = H5T_STD_I32LE;
-  const std::vector<Bad> all = {
-      {[](hid_t f) { remove_attribute(f, kHead, "prompt_tokens"); },
-       {kHead, "prompt_tokens", "missing"}},
-      {set("prompt_tokens", std::int64_t{-1}), {kHead, "is -1"}},
-      {set("decode", std::string("never")), {kHead, "'never'", "'append' or 'given'"}},
-      {set("decoed", std::string("given")),
-       {kHead, "unknown attribute decoed", "did you mean decode"}},
-      {set("key_bytes", std::int64_t{-4}), {kHead, "key_bytes", "at least 0"}},
-      {set("decode", std::string("append")), {kHead, "row 3", "decode token 6", "append"}},
-      {[](hid_t f) { set_attribute(f, "/", "format", std::string("kvbench-dump")); },
-       {"format is 'kvbench-dump'", "kvbench-cache"}},
-      {[](hid_t f) { set_attribute(f, "/", "method", std::string("a/b")); }, {"method", "name"}},
-      {[](hid_t f) { remove_attribute(f, "/", "method"); }, {"attribute method is missing"}},
-      {[](hid_t f) { remove_link(f, kHead + "/token"); }, {kHead + "/token", "missing"}},
-      {[](hid_t f) { remove_link(f, kHead); }, {"has no rows of any head"}},
-      {[](hid_t f) { remove_link(f, kHead + "/weight_denominator"); }, {"weight_numerator alone"}},
-      {data("weight", {1, 1, 1, 1}), {"weight and weight_numerator", "one or the other"}},
-      {data("weigth", {1, 1, 1, 1}), {"unknown dataset weigth", "did you mean weight"}},
-      {data("weight_denominator", {1, -2, 1, 1}),
-       {"weight_denominator", "row 1", "-2", "at least 0"}},
-      {data("weight_denominator", {1, 2, nan, 1}), {"weight_denominator", "row 2", "NaN"}},
-      {data("weight_numerator", {1, 2}), {"2 rows", "4"}},
-      {data("token", {0, 3.5, 4, 6}), {kHead + "/token", "row 1 is 3.5", "integer"}},
-      {data("token", {0, -3, 4, 6}, i32), {kHead + "/token", "row 1 is -3"}},
-      {data("token", {0, 8, 4, 6}, i32), {"row 1", "token 8", "row 5", "reads_future"}},
-      {data("token", {0, 3e9, 4, 6}, H5T_STD_I64LE), {kHead + "/token", "row 1 is 3000000000"}},
-      {data("begin", {4, 5, 5, 6}, i32), {"row 0", "begins at 4", "prompt of 5"}},
-      {data("end", {12, 4, 12, 12}, i32), {"row 1", "ends at 4", "begins at 5"}},
-      {data("head", {0, 0, 4000, 0}, i32), {kHead + "/head", "row 2 is 4000"}},
-      {data("copies", {1, 0, 1, 1}, i32), {kHead + "/copies", "row 1 is 0"}},
-      {data("bookkeeping", {1, 2}, i32), {kHead + "/bookkeeping", "2 numbers", "7 decode rows"}},
-      {[](hid_t f) {
-         remove_link(f, kHead + "/key");
-         put(f, "token", {-1, 3, 4, 6}, H5T_STD_I32LE);
-       },
-       {"row 0", "token -1", "key and value"}},
-      {[](hid_t f) { replace_dataset(f, kHead + "/key", {4, 4, 1}, H5T_IEEE_F32LE); },
-       {"3 dimensions"}},
-      {[](hid_t f) { replace_dataset(f, kHead + "/value", {4, 6}, H5T_STD_I16LE); },
-       {"16-bit integers"}},
-      {[](hid_t f) { set_truth_value(f, "extra_bytes"); },
-       {kHead, "extra_bytes is True", "store the number itself"}},
-      {[](hid_t f) { put_truth_values(f, "token"); },
-       {kHead + "/token", "is a mask", "np.flatnonzero(mask)"}},
-      {[](hid_t f) { put_truth_values(f, "copies"); },
-       {kHead + "/copies", "must be numbers, got truth values"}},
-      {[](hid_t f) { put_truth_values(f, "weight"); }, {kHead + "/weight", "truth values"}},
-      {[](hid_t f) { set_attribute(f, "/", "parms", std::string("{}")); },
-       {": /: unknown attribute parms", "did you mean params"}},
-      {[](hid_t f) { add_group(f, "/sequence"); },
-       {": /: unknown member sequence", "did you mean sequences"}},
-      {[](hid_t f) { set_attribute(f, "/sequences", "prompt_tokens", std::int64_t{5}); },
-       {": /sequences: unknown attribute prompt_tokens"}},
-      {[](hid_t f) { set_attribute(f, "/sequences/text", "prompt_tokens", std::int64_t{5}); },
-       {": /sequences/text: unknown attribute prompt_tokens"}},
-      {[](hid_t f) { add_group(f, "/sequences/text/layer"); },
-       {": /sequences/text: unknown member layer", "did you mean layers"}},
-      {[](hid_t f) {
-         set_attribute(f, "/sequences/text/layers/3", "decode", std::string("given"));
-       },
-       {": /sequences/text/layers/3: unknown attribute decode"}},
-      {[](hid_t f) { add_group(f, "/sequences/text/layers/3/head"); },
-       {": /sequences/text/layers/3: unknown member head", "did you mean heads"}},
-      {[](hid_t f) {
-         set_attribute(f, "/sequences/text/layers/3/heads", "tokens", std::int64_t{12});
-       },
-       {": /sequences/text/layers/3/heads: unknown attribute tokens"}},
-  };
-  for (const Bad& bad : all) {
-    const TemporaryFolder folder;
-    const std::string path = folder.file("c.h5");
-    write(path, some_rows());
-    edit(path, bad.plant);
-    const auto messages = errors_of([&] { open_cache(path); });
-    CAPTURE(bad.words);
-    CAPTURE(messages);
-    CHECK(says(messages, bad.words));
-    for (const std::string& message : messages) CHECK(message.starts_with(path + ": "));
-  }
-}
-
-TEST_CASE("one fault of a row is one error") {
-  const TemporaryFolder folder;
-  const std::string path = folder.file("c.h5");
-  const auto errors_with = [&](const std::vector<double>& tokens, bool appends) {
-    write(path, some_rows());
-    edit(path, [&](hid_t file) {
-      for (const char* name : {"key", "value"}) remove_link(file, kHead + "/" + name);
-      put(file, "token", tokens, H5T_STD_I32LE);
-      if (appends) set_attribute(file, kHead, "decode", std::string("append"));
-    });
-    return errors_of([&] { open_cache(path); });
-  };
-  const auto below = errors_with({0, -3, 4, 4}, false);  // not also one without a token
-  CHECK(below.size() == 1);
-  CHECK(says(below, {"row 1 is -3"}));
-  const auto appended = errors_with({0, 8, 4, 4}, true);  // not also one that is to begin later
-  CHECK(appended.size() == 1);
-  CHECK(says(appended, {"row 1", "decode token 8", "append"}));
 }
 
 TEST_CASE("a store keeps what was written through a kill, and gives it back from its files") {

@@ -1,5 +1,4 @@
-// Members that a layer may have beyond q, k, v and their scale: read, refused, and part of the
-// fingerprint.
+// Members that a layer may have beyond q, k, v and their scale: read, and part of the fingerprint.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -20,20 +19,14 @@ void write_numbers(hid_t file, const std::string& path, const std::vector<double
 }
 
 // The small dump, format 2, with `change` made to it.
-std::string changed(const TemporaryFolder& folder, const std::function<void(hid_t)>& change,
-                    int version = 2) {
+std::string changed(const TemporaryFolder& folder, const std::function<void(hid_t)>& change) {
   const std::string path = folder.file("changed.h5");
   write_small_dump(path);
   edit(path, [&](hid_t f) {
-    set_attribute(f, "/", "format_version", std::int64_t{version});
+    set_attribute(f, "/", "format_version", std::int64_t{2});
     change(f);
   });
   return path;
-}
-
-std::vector<std::string> errors_with(const TemporaryFolder& folder,
-                                     const std::function<void(hid_t)>& change, int version = 2) {
-  return errors_of([&] { Dump dump(changed(folder, change, version)); });
 }
 
 void write_evidence(hid_t file, const std::vector<std::int32_t>& ends, std::int64_t row) {
@@ -113,138 +106,6 @@ TEST_CASE("values may be the first columns of the keys") {
   }
 }
 
-TEST_CASE("a file of format 1 with a member of format 2 is refused with the remedy") {
-  const TemporaryFolder folder;
-  const auto refused = [&](const char* name, const std::function<void(hid_t)>& change) {
-    CAPTURE(std::string(name));
-    CHECK(errors_with(folder, change, 2).empty());
-    CHECK(says(errors_with(folder, change, 1), {kLayer, name, "write format_version = 2"}));
-  };
-  refused("sinks", [](hid_t f) { write_numbers(f, kLayer + "/sinks", {1, 2, 3, 4}); });
-  refused("alibi_slopes",
-          [](hid_t f) { write_numbers(f, kLayer + "/alibi_slopes", {1, 2, 3, 4}); });
-  refused("chunk", [](hid_t f) {
-    set_attribute(f, kLayer, "sliding_window", std::int64_t{0});
-    set_attribute(f, kLayer, "chunk", std::int64_t{4});
-  });
-  refused("causal", [](hid_t f) { set_attribute(f, kLayer, "causal", std::int64_t{1}); });
-  refused("value_in_key", [](hid_t f) { replace_v_by_key_columns(f, 2); });
-  // Quantities that are measured besides may be in either.
-  CHECK(errors_with(
-            folder,
-            [](hid_t f) {
-              replace_dataset(f, kLayer + "/wo", {4, 6, 5}, H5T_IEEE_F32LE);
-              write_numbers(f, kLayer + "/residual_norm", {1, 2, 3});
-              write_evidence(f, {0, 3, 5, 5}, 11);
-            },
-            1)
-            .empty());
-}
-
-TEST_CASE("wrong members are refused, each with its place") {
-  const TemporaryFolder folder;
-  const auto refused = [&](const std::vector<std::string>& words,
-                           const std::function<void(hid_t)>& change) {
-    CAPTURE(words.front());
-    CHECK(says(errors_with(folder, change), words));
-  };
-  refused({kLayer + "/sinks", "floating-point [4]"},
-          [](hid_t f) { write_numbers(f, kLayer + "/sinks", {1, 2, 3}); });
-  refused({kLayer + "/sinks", "query head 2", "finite"},
-          [](hid_t f) { write_numbers(f, kLayer + "/sinks", {1, 2, NAN, 4}); });
-  refused({kLayer + "/sinks", "must be floating-point [4]"},
-          [](hid_t f) { replace_dataset(f, kLayer + "/sinks", {4}, H5T_STD_I32LE); });
-  refused({kLayer + "/alibi_slopes", "query head 0", "at least 0"},
-          [](hid_t f) { write_numbers(f, kLayer + "/alibi_slopes", {-1, 2, 3, 4}); });
-  refused({kLayer, "chunk of 4", "sliding_window"}, [](hid_t f) {
-    set_attribute(f, kLayer, "sliding_window", std::int64_t{6});
-    set_attribute(f, kLayer, "chunk", std::int64_t{4});
-  });
-  refused({kLayer, "causal is 2", "at most 1"},
-          [](hid_t f) { set_attribute(f, kLayer, "causal", std::int64_t{2}); });
-  refused({kLayer, "causal = 0", "sliding_window"}, [](hid_t f) {
-    set_attribute(f, kLayer, "causal", std::int64_t{0});
-    set_attribute(f, kLayer, "sliding_window", std::int64_t{6});
-  });
-  refused({kLayer, "causal = 0", "alibi_slopes"}, [](hid_t f) {
-    set_attribute(f, kLayer, "causal", std::int64_t{0});
-    set_attribute(f, kLayer, "sliding_window", std::int64_t{0});
-    write_numbers(f, kLayer + "/alibi_slopes", {1, 2, 3, 4});
-  });
-  refused({"layers/3", "causal = 0", "the same"}, [](hid_t f) {
-    set_attribute(f, kLayer, "causal", std::int64_t{0});
-    set_attribute(f, kLayer, "sliding_window", std::int64_t{0});
-  });
-  refused({kLayer + "/v", "value_in_key", "remove one"},
-          [](hid_t f) { set_attribute(f, kLayer, "value_in_key", std::int64_t{2}); });
-  refused({kLayer, "value_in_key is 5", "4 columns of k"},
-          [](hid_t f) { replace_v_by_key_columns(f, 5); });
-  refused({kLayer, "value_in_key is 0", "at least 1"},
-          [](hid_t f) { replace_v_by_key_columns(f, 0); });
-  refused({kLayer, "wo [4, 5, 9] must be [4, 6, hidden]"},
-          [](hid_t f) { replace_dataset(f, kLayer + "/wo", {4, 5, 9}, H5T_IEEE_F32LE); });
-  refused({kLayer + "/residual_norm", "13 norms", "k [2, 12, 4]"}, [](hid_t f) {
-    write_numbers(f, kLayer + "/residual_norm", std::vector<double>(13, 1.0));
-  });
-  refused({"/sequences/text/evidence", "span 1", "[7, 12]"},
-          [](hid_t f) { write_evidence(f, {0, 3, 7, 12}, 11); });
-  refused({"/sequences/text/evidence", "span 0", "[4, 3]"},
-          [](hid_t f) { write_evidence(f, {4, 3}, 11); });
-  refused({"/sequences/text/evidence", "row 12", "0 to 11"},
-          [](hid_t f) { write_evidence(f, {0, 3}, 12); });
-  refused({"/sequences/text/evidence", "attribute rows is missing"}, [](hid_t f) {
-    write_evidence(f, {0, 3}, 11);
-    remove_attribute(f, "/sequences/text/evidence", "rows");
-  });
-  refused({"/sequences/text/evidence", "int32 [e, 2]"},
-          [](hid_t f) { replace_dataset(f, "/sequences/text/evidence", {4}, H5T_STD_I32LE); });
-}
-
-TEST_CASE("wo, norms of the residual stream and evidence are read as they were written") {
-  const TemporaryFolder folder;
-  SynthOptions options = small_synth();
-  options.hidden = 7;
-  options.evidence = {3, 9};
-  synthesize(options, folder.file("s.h5"));
-  const Dump dump(folder.file("s.h5"));
-  CHECK(dump.info().format_version == 1);
-  const SequenceInfo& sequence = dump.info().sequences.front();
-  REQUIRE(sequence.evidence);
-  REQUIRE(sequence.evidence->spans.size() == 1);
-  CHECK(sequence.evidence->spans.front().first == 3);
-  CHECK(sequence.evidence->spans.front().second == 9);
-  CHECK(sequence.evidence->rows == std::vector<Index>{39});
-  CHECK(sequence.layers.front().hidden == 7);
-  std::set<double> seen;
-  for (int head = 0; head < 4; ++head) {
-    const UnfilledDoubles wo = dump.read_wo("0", 0, head);
-    CHECK(wo.size() == 4 * 7);
-    seen.insert(wo.begin(), wo.end());
-  }
-  CHECK(seen.size() == 4 * 4 * 7);
-  CHECK(dump.read_residual_norms("0", 0).size() == 40);
-  CHECK(says(errors_of([&] { dump.read_wo("0", 0, 4); }), {"no query head 4", "0 to 3"}));
-
-  const auto damaged = [&](const char* tensor, const std::vector<hsize_t>& place, double number) {
-    synthesize(options, folder.file("d.h5"));
-    edit(folder.file("d.h5"), [&](hid_t f) {
-      set_element(f, std::string("/sequences/0/layers/0/") + tensor, place, number);
-    });
-    return errors_of([&] {
-      const Dump read(folder.file("d.h5"));
-      read.read_residual_norms("0", 0);
-      read.read_wo("0", 0, 1);
-    });
-  };
-  CHECK(says(damaged("residual_norm", {5}, -1.0), {"residual_norm", "element 5"}));
-  CHECK(says(damaged("wo", {1, 2, 3}, INFINITY), {"wo", "head 1", "finite"}));
-
-  write_small_dump(folder.file("plain.h5"));
-  const Dump plain(folder.file("plain.h5"));
-  CHECK(says(errors_of([&] { plain.read_wo("text", 3, 0); }), {"has no wo"}));
-  CHECK(plain.read_residual_norms("text", 3).empty());
-}
-
 TEST_CASE("every member is part of the fingerprint") {
   const TemporaryFolder folder;
   const std::vector<std::function<void(hid_t)>> changes = {
@@ -309,25 +170,6 @@ TEST_CASE("synthetic dumps with members say format 2, and their outputs are thos
     }
   }
   CHECK(fingerprints.size() == members.size());
-}
-
-TEST_CASE("synth refuses members that exclude each other") {
-  const TemporaryFolder folder;
-  const auto refused = [&](const std::vector<std::string>& words, auto set) {
-    SynthOptions options = small_synth();
-    set(options);
-    CHECK(says(errors_of([&] { synthesize(options, folder.file("s.h5")); }), words));
-  };
-  refused({"--chunk", "--sliding-window"}, [](SynthOptions& o) { o.chunk = o.window = 4; });
-  refused({"--every-token", "--alibi"}, [](SynthOptions& o) {
-    o.causal = false;
-    o.alibi = true;
-  });
-  refused({"--dv: ", "--value-in-key", "got 9"}, [](SynthOptions& o) {
-    o.dv = 9;
-    o.value_in_key = true;
-  });
-  refused({"--evidence", "span"}, [](SynthOptions& o) { o.evidence = {5, 3}; });
 }
 
 }  // namespace layer_members_test

@@ -92,39 +92,6 @@ TEST_CASE("evidence is sorted, and its rows are each listed once") {
   CHECK(evidence->tokens() == 7);
 }
 
-TEST_CASE("projections, norms and evidence that do not fit are refused by name") {
-  struct Wrong {
-    std::function<void(hid_t)> plant;
-    std::vector<std::string> words;
-  };
-  const std::vector<Wrong> all = {
-      {[](hid_t f) { replace_dataset(f, kLayer + "/wo", {4, 5, 5}, H5T_IEEE_F32LE); },
-       {kLayer, "[4, 5, 5]", "[4, 6, hidden]"}},
-      {[](hid_t f) { replace_dataset(f, kLayer + "/wo", {2, 6, 5}, H5T_IEEE_F32LE); },
-       {kLayer, "[2, 6, 5]"}},
-      {[](hid_t f) { replace_dataset(f, kLayer + "/wo", {4, 6}, H5T_IEEE_F32LE); },
-       {kLayer + "/wo", "2 dimensions"}},
-      {[](hid_t f) { plant_norms(f, 13); }, {kLayer + "/residual_norm", "13"}},
-      {[](hid_t f) { replace_dataset(f, kLayer + "/residual_norm", {3}, H5T_STD_I32LE); },
-       {kLayer + "/residual_norm", "floating-point"}},
-      {[](hid_t f) { plant_evidence(f, {{3, 12}}, {11}); }, {kEvidence, "[3, 12]"}},
-      {[](hid_t f) { plant_evidence(f, {{3, 2}}, {11}); }, {kEvidence, "[3, 2]"}},
-      {[](hid_t f) { plant_evidence(f, {{3, 5}, {5, 6}}, {11}); }, {kEvidence, "overlap"}},
-      {[](hid_t f) { plant_evidence(f, {{3, 5}}, {12}); }, {kEvidence, "row 12"}},
-      {[](hid_t f) { plant_evidence(f, {{3, 5}}, {}); }, {kEvidence, "rows is missing"}},
-      {[](hid_t f) { replace_dataset(f, kEvidence, {2, 3}, H5T_STD_I32LE); },
-       {kEvidence, "[e, 2]"}},
-      {[](hid_t f) { replace_dataset(f, kEvidence, {2, 2}, H5T_IEEE_F32LE); },
-       {kEvidence, "[e, 2]"}}};
-  for (const Wrong& wrong : all) {
-    const TemporaryFolder folder;
-    CAPTURE(wrong.words.back());
-    const auto messages = errors_of([&] { changed(folder, wrong.plant); });
-    CHECK(messages.size() == 1);
-    CHECK(says(messages, wrong.words));
-  }
-}
-
 TEST_CASE("elements that are not finite are found with their place") {
   const TemporaryFolder folder;
   const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -141,28 +108,6 @@ TEST_CASE("elements that are not finite are found with their place") {
     const auto plant = [&](hid_t f) { plant_norms(f, 3, first); };
     CHECK(says(errors_of([&] { changed(other, plant); }),
                {kLayer + "/residual_norm", "element 0 is"}));
-  }
-}
-
-TEST_CASE("each of them counts for the fingerprint") {
-  const TemporaryFolder folder;
-  std::vector<std::string> all;
-  const auto add = [&](const std::function<void(hid_t)>& change) {
-    all.push_back(changed(folder, change).fingerprint());
-  };
-  add([](hid_t) {});
-  add(plant_wo);
-  add([](hid_t f) {
-    plant_wo(f);
-    set_element(f, kLayer + "/wo", {3, 5, 4}, 0.5);
-  });
-  add([](hid_t f) { plant_norms(f, 3); });
-  add([](hid_t f) { plant_norms(f, 3, 2.0); });
-  add([](hid_t f) { plant_evidence(f, {{1, 2}}, {11}); });
-  add([](hid_t f) { plant_evidence(f, {{1, 3}}, {11}); });
-  add([](hid_t f) { plant_evidence(f, {{1, 2}}, {10}); });
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) CHECK(all[i] != all[j]);
   }
 }
 

@@ -1,5 +1,4 @@
-// The pass that repeats the prompt: read, refused with its place, part of the fingerprint, and made
-// by synth.
+// The pass that repeats the prompt: read, part of the fingerprint, and made by synth.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -61,49 +60,6 @@ TEST_CASE("a pass is read with the stream of each KV head of a layer that has it
   // reports that.
   CHECK(dump.read_stream("text", 3, 1, 3)->stream.repeat_keys.rows == 7);
   CHECK(dump.read_stream("text", 1, 1)->stream.shape.repeat == nullptr);
-}
-
-TEST_CASE("wrong passes are refused, each with its place") {
-  const TemporaryFolder folder;
-  const auto refused = [&](const std::vector<std::string>& words,
-                           const std::function<void(hid_t)>& change) {
-    CAPTURE(words.front());
-    CAPTURE(words.back());
-    CHECK(says(errors_of([&] { Dump dump(with_pass(folder, change)); }), words));
-  };
-  refused({kPlace, "int32 [c, 3]"}, [](hid_t f) {
-    remove_link(f, kPlace);
-    replace_dataset(f, kPlace, {6}, H5T_STD_I32LE);
-  });
-  refused({kPlace, "int32 [c, 3]"}, [](hid_t f) {
-    remove_link(f, kPlace);
-    replace_dataset(f, kPlace, {2, 3}, H5T_IEEE_F32LE);
-  });
-  refused({kPlace, "part 0 is [-1, 4)"}, [](hid_t f) { write_parts(f, {-1, 4, 4, 4, 5, 3}); });
-  refused({kPlace, "part 0 is [4, 4)"}, [](hid_t f) { write_parts(f, {4, 4, 4, 4, 5, 3}); });
-  refused({kPlace, "part 1 is [3, 5)", "where the one before it ends"},
-          [](hid_t f) { write_parts(f, {1, 4, 4, 3, 5, 3}); });
-  refused({kPlace, "part 1 is [4, 13)", "12 tokens"},
-          [](hid_t f) { write_parts(f, {1, 4, 4, 4, 13, 3}); });
-  refused({kPlace, "part 1 has 0 rows"}, [](hid_t f) { write_parts(f, {1, 4, 7, 4, 5, 0}); });
-  refused({kLayer, "q_repeat has 7 rows", "have 8"},
-          [](hid_t f) { write_parts(f, {1, 4, 4, 4, 5, 4}); });
-  refused({kLayer, "has q_repeat", kPlace + " is missing"},
-          [](hid_t f) { remove_link(f, kPlace); });
-  refused({kLayer, "has q_repeat without k_repeat"},
-          [](hid_t f) { remove_link(f, kLayer + "/k_repeat"); });
-  refused({kLayer, "has k_repeat without q_repeat"},
-          [](hid_t f) { remove_link(f, kLayer + "/q_repeat"); });
-  refused({kLayer, "q_repeat [2, 7, 4] and q [4, 7, 4]"},
-          [](hid_t f) { replace_dataset(f, kLayer + "/q_repeat", {2, 7, 4}, H5T_IEEE_F32LE); });
-  refused({kLayer, "k_repeat [2, 7, 5] and k [2, 12, 4]"},
-          [](hid_t f) { replace_dataset(f, kLayer + "/k_repeat", {2, 7, 5}, H5T_IEEE_F32LE); });
-  refused({kLayer, "q_repeat [4, 8, 4] and k_repeat [2, 7, 4] disagree in rows"},
-          [](hid_t f) { replace_dataset(f, kLayer + "/q_repeat", {4, 8, 4}, H5T_IEEE_F32LE); });
-  const std::string path =
-      with_pass(folder, [](hid_t f) { set_element(f, kLayer + "/k_repeat", {1, 2, 0}, INFINITY); });
-  CHECK(says(errors_of([&] { Dump(path).read_stream("text", 3, 1); }),
-             {"k_repeat", "head 1", "row 2"}));
 }
 
 TEST_CASE("every number of a pass is part of the fingerprint") {

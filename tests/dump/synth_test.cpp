@@ -407,25 +407,6 @@ TEST_CASE("adversarial heads hold ties, zeros and huge and tiny norms, all finit
   }
 }
 
-TEST_CASE("options out of range are refused together and leave nothing behind") {
-  const TemporaryFolder folder;
-  SynthOptions options;
-  options.kind = "gauss";
-  options.tokens = 0;
-  options.dtype = "int8";
-  options.scale = -1.0;
-  options.gzip = 10;
-  const auto messages = errors_of([&] { synthesize(options, folder.file("a.h5")); });
-  CHECK(says(messages, {"gauss", "gaussian"}));
-  CHECK(says(messages, {"--tokens: ", "got 0"}));
-  CHECK(says(messages, {"--dtype: ", "bfloat16", "int8"}));
-  CHECK(says(messages, {"--scale"}));
-  CHECK(says(messages, {"--gzip: ", "got 10"}));
-  CHECK(std::filesystem::is_empty(folder.path()));
-  const std::string nowhere = folder.file("none/a.h5");
-  CHECK(says(errors_of([&] { synthesize(small("gaussian"), nowhere); }), {nowhere, "folder"}));
-}
-
 TEST_CASE("the smallest dumps: one token, one dimension") {
   const TemporaryFolder folder;
   for (const SynthKind& kind : synth_kinds()) {

@@ -44,15 +44,6 @@ def without(document, path):
     return out
 
 
-def every_mutation(document, values=1000):
-    """(what was done, document): every value removed, and replaced by `values` of VALUES in turn."""
-    for number, path in enumerate(list(places(document))):
-        yield f"{pointer(path)} removed", without(document, path)
-        for place in range(min(values, len(VALUES))):
-            value = VALUES[(number * values + place) % len(VALUES)]
-            yield f"{pointer(path)} = {str(value)[:30]!r}", replaced(document, path, value)
-
-
 def random_mutation(document, rng: random.Random):
     """(what was done, bytes): one to three changes of values, or of bytes."""
     if rng.random() < 0.25:

@@ -125,7 +125,7 @@ std::vector<KeptPlace> naive_prefill_half(const std::vector<int>& signs) {
 }
 
 NaivePrefillResult naive_prefill(const Stream& stream, Index first, Index last,
-                                 const NaivePrefill& rule, WalkBug bug) {
+                                 const NaivePrefill& rule) {
   NaivePrefillResult out;
   for (Index j = first; j < last; ++j) {
     out.tokens.push_back(j);
@@ -177,7 +177,7 @@ NaivePrefillResult naive_prefill(const Stream& stream, Index first, Index last,
             return std::exp(rule.temperature * stream.shape.scale * dot(keys[a], keys[b])) *
                    (dot(values[a], values[b]) + rule.value_offset);
           },
-          rule.gamma, true, coins, bug);
+          rule.gamma, true, coins);
       for (std::size_t i = 0; i < real; ++i) {
         signs.push_back(walk.signs[i]);
         if (i > 0 && (walk.wanted[i] < 0 || walk.wanted[i] > 1)) ++out.clamped;

@@ -77,6 +77,6 @@ struct NaivePrefillResult {
   Index clamped = 0;
 };
 NaivePrefillResult naive_prefill(const Stream& stream, Index first, Index last,
-                                 const NaivePrefill& rule, WalkBug bug = WalkBug::kNone);
+                                 const NaivePrefill& rule);
 
 }  // namespace kvbench::test

@@ -45,17 +45,13 @@ WalkKernel balance_kernel(const Stream& stream, const std::vector<Index>& tokens
 
 NaiveHalf naive_softmax_balance(const Stream& stream, const std::vector<Index>& tokens, Real c,
                                 Real r, Real value_norm, Side side,
-                                const std::function<double(Index token, int which)>& coin,
-                                WalkBug bug) {
+                                const std::function<double(Index token, int which)>& coin) {
   NaiveHalf out;
   if (tokens.empty()) return out;
   std::vector<double> coins;
   for (const Index token : tokens) coins.push_back(coin(token, 0));
-  const WalkKernel scaled = balance_kernel(stream, tokens, r, value_norm);
-  const Real unscale =
-      bug == WalkBug::kUnscaledKernel ? std::exp(static_cast<Real>(stream.shape.scale) * r * r) : 1;
-  const WalkKernel kernel = [&](Index i, Index j) { return scaled(i, j) * unscale; };
-  out.walk = naive_walk(std::ssize(tokens), kernel, 1 / (2 * c), false, coins, bug);
+  const WalkKernel kernel = balance_kernel(stream, tokens, r, value_norm);
+  out.walk = naive_walk(std::ssize(tokens), kernel, 1 / (2 * c), false, coins);
 
   std::vector<Index> plus;
   std::vector<Index> minus;

@@ -1,5 +1,5 @@
-// The self-balancing walk coin by coin, with SoftmaxBalance around it. Bugs can be switched on to
-// show that a test sees them.
+// The self-balancing walk coin by coin, with SoftmaxBalance around it. Bugs of the walk can be
+// switched on to show that a statistical test sees them.
 #pragma once
 
 #include <functional>
@@ -47,7 +47,6 @@ struct NaiveHalf {
 };
 NaiveHalf naive_softmax_balance(const Stream& stream, const std::vector<Index>& tokens, Real c,
                                 Real r, Real value_norm, Side side,
-                                const std::function<double(Index token, int which)>& coin,
-                                WalkBug bug = WalkBug::kNone);
+                                const std::function<double(Index token, int which)>& coin);
 
 }  // namespace kvbench::test

@@ -1,3 +1,4 @@
+// Axes that are right; wrong ones are in tests/cli/bad_inputs/sweeps.json.
 #include "sweep/axis.hpp"
 
 #include <doctest/doctest.h>
@@ -32,21 +33,6 @@ json expanded(const std::string& text, const Parameter& parameter) {
   return values;
 }
 
-// Where the one error of an axis is, "/x/1"; what it says is in tests/cli/bad_inputs/messages.txt.
-std::string problem(const std::string& text, const Parameter& parameter) {
-  ErrorList errors("f");
-  CHECK_FALSE(expand_axis(json::parse(text), parameter, "/x", errors));
-  try {
-    errors.throw_if_any();
-  } catch (const InputError& error) {
-    const std::string message = error.messages().front();
-    REQUIRE(error.messages().size() == 1);
-    REQUIRE(message.find("f: /") == 0);
-    return message.substr(3, message.find(": ", 3) - 3);
-  }
-  return "";
-}
-
 // Numbers and their types alike: 4 is not 4.0.
 void check_axis(const std::string& text, const Parameter& parameter, const std::string& values) {
   CAPTURE(text);
@@ -77,10 +63,6 @@ TEST_CASE("a range of decimals gives the decimals that a person would list") {
   check_axis(R"({"range": [-0.3, 0.3, 0.1]})", kReal, "[-0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3]");
   check_axis(R"({"range": [0.25, 1.0, 0.25]})", kReal, "[0.25, 0.5, 0.75, 1.0]");
   CHECK(expanded(R"({"range": [0, 1, 0.001]})", kReal).size() == 1001);
-}
-
-TEST_CASE("a range that steps over its end is refused rather than cut") {
-  CHECK(problem(R"({"range": [1, 10, 4]})", kWhole) == "/x/range");
 }
 
 TEST_CASE("pow2 includes both ends") {
@@ -114,51 +96,16 @@ TEST_CASE("logspace is rounded and said once for integers") {
   check_axis(R"({"logspace": [0.01, 0.1, 2]})", kTokens, "[0.01, 0.1]");
 }
 
-TEST_CASE("every value of an axis is checked, and a list names the element") {
+TEST_CASE("every value of an axis is checked") {
   ErrorList errors("f");
   CHECK_FALSE(expand_axis(json::parse(R"([1, 0, "all", 0.5, 2.5])"), kTokens, "/x", errors));
   CHECK(errors.count() == 3);
-  CHECK(problem("[8, 0]", kTokens) == "/x/1");
-  CHECK(problem(R"({"range": [0, 2, 1]})", kTokens) == "/x/range");
 }
 
-TEST_CASE("a value twice on one axis is refused, however it is written") {
-  CHECK(problem("[4, 8, 4.0]", kWhole) == "/x/2");
-}
-
-TEST_CASE("steps too small to tell values apart are refused") {
-  CHECK(problem(R"({"range": [1e6, 1000000.0000019073486328125, 0.000000476837158203125]})",
-                kReal) == "/x/range");
-}
-
-TEST_CASE("axes without values or form are refused") {
-  CHECK(problem("[]", kWhole) == "/x");
-  CHECK(problem(R"({"range": [4, 1, 1]})", kWhole) == "/x/range");
-  CHECK(problem(R"({"pow2": [4, 3]})", kWhole) == "/x/pow2");
-  CHECK(problem(R"({"range": [1, 4]})", kWhole) == "/x/range");
-  CHECK(problem(R"({"range": [1, 4, 0]})", kWhole) == "/x/range");
-  CHECK(problem(R"({"pow2": [1, 2.5]})", kWhole) == "/x/pow2");
-  CHECK(problem(R"({"logspace": [0, 4, 2]})", kReal) == "/x/logspace");
-  CHECK(problem(R"({"logspace": [1, 4, 0]})", kReal) == "/x/logspace");
-  CHECK(problem(R"({"logspace": [1, 4, 1]})", kReal) == "/x/logspace");
-  CHECK(problem(R"({"rnage": [1, 4, 1]})", kReal) == "/x");
-  CHECK(problem(R"({"values": [1, 4, 1]})", kReal) == "/x");
-  CHECK(problem("{}", kReal) == "/x");
-  CHECK(problem("[[1, 2], 3]", kReal) == "/x/0");
-  CHECK(problem("null", kReal) == "/x");
-}
-
-TEST_CASE("an axis that no memory could hold is refused before it is made") {
-  CHECK(problem(R"({"range": [1, 1e12, 1]})", kWhole) == "/x/range");
-  CHECK(problem(R"({"logspace": [1, 2, 1e9]})", kReal) == "/x/logspace");
-  CHECK(problem(R"({"range": [0, 1e308, 1e-308]})", kReal) == "/x/range");
-}
-
-TEST_CASE("axis forms are for numbers") {
+TEST_CASE("a list of words is an axis") {
   Parameter choice;
   choice.kind = Parameter::Kind::kChoice;
   choice.choices = {"max", "avg"};
-  CHECK(problem(R"({"range": [1, 4, 1]})", choice) == "/x");
   CHECK(expanded(R"(["avg", "max"])", choice) == json({"avg", "max"}));
 }
 
@@ -171,20 +118,6 @@ TEST_CASE("memory in place of a number of tokens: a number or any axis of number
   check_axis(R"({"memory": {"range": [0.1, 0.3, 0.1]}})", budget,
              R"([{"memory": 0.1}, {"memory": 0.2}, {"memory": 0.3}])");
   check_axis(R"([64, {"memory": 0.5}, 0.5])", budget, R"([64, {"memory": 0.5}, 0.5])");
-  CHECK(problem(R"({"memory": 0})", budget) == "/x/memory");
-  CHECK(problem(R"({"memory": 1.5})", budget) == "/x/memory");
-  CHECK(problem(R"({"memory": "much"})", budget) == "/x/memory");
-  CHECK(problem(R"({"memory": []})", budget) == "/x/memory");
-  CHECK(problem(R"({"memory": [0.5, 2]})", budget) == "/x/memory/1");
-  CHECK(problem(R"({"memory": [0.5, 0.5]})", budget) == "/x/memory/1");
-  CHECK(problem(R"({"memory": {"memory": 0.5}})", budget) == "/x/memory");
-  CHECK(problem(R"([64, {"memory": 2}])", budget) == "/x/1/memory");
-  CHECK(problem(R"([64, {"memory": [0.1, 0.2]}])", budget) == "/x/1");
-  CHECK(problem(R"([{"memory": 0.5}, {"memory": 0.5}])", budget) == "/x/1");
-  for (const Parameter* other : {&kTokens, &kWhole, &kReal}) {
-    CHECK(problem(R"({"memory": 0.5})", *other) == "/x");
-    CHECK(problem(R"([{"memory": 0.5}])", *other) == "/x/0");
-  }
 }
 
 }  // namespace axis_test

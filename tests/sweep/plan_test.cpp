@@ -413,5 +413,15 @@ TEST_CASE("what is decided for a layer has its selected heads in its key, for a 
   CHECK(skipped(plan_of(ReplayScope::kModel)) == std::vector<bool>(6, true));
 }
 
+TEST_CASE("a sequence whose name cannot be written as JSON is a fault") {
+  const SweepFolder folder;
+  const SweepConfig config = folder.parse(sweep(entry("exact", "")));
+  PlannedDump dump = planned_dump("a", 100, {0}, 1);
+  dump.sequences[0].name = "\xff";
+  const auto messages = folder.messages([&] { make_plan(config, {dump}); });
+  REQUIRE(messages.size() == 1);
+  CHECK(messages[0].find("has a name that is not UTF-8") != std::string::npos);
+}
+
 }  // namespace plan_test
 }  // namespace kvbench::test

@@ -50,22 +50,6 @@ TEST_CASE("axes of a codec's parameters cross, keys slowest") {
                                  "K token V token bits=3", "K token V token bits=8"});
 }
 
-TEST_CASE("what is wrong with a storage is said at its place") {
-  refused(R"("q80")", "f: /storage: unknown codec q80; did you mean q8_0");
-  refused(R"([{"keys": "qjll"}])", "/storage/0/keys: unknown codec qjll; did you mean qjl");
-  refused(R"("qjl")", "/storage: qjl writes keys only; name another codec for the values");
-  refused(R"([])", "/storage: must not be empty");
-  refused(R"([{}])", "/storage/0: names a codec neither for keys nor for values");
-  refused(R"([{"key": "q8_0"}])", "/storage/0/key: unknown key");
-  refused(R"([3])", "/storage/0: must be \"float\", the id of a codec");
-  refused(R"([{"keys": {"bits": 4}}])", "/storage/0/keys/codec: this key is missing");
-  refused(R"([{"keys": {"codec": "token", "bit": 4}}])",
-          "/storage/0/keys/bit: unknown parameter of token");
-  refused(R"([{"keys": {"codec": "token", "bits": 9}}])", "/storage/0/keys/bits");
-  refused(R"(["q8_0", {"keys": "q8_0", "values": {"codec": "q8_0"}}])",
-          "/storage/1: is listed twice");
-}
-
 TEST_CASE("a storage read from its own JSON is the same") {
   for (const auto& storage : read(R"(["q8_0", {"keys": "qjl"}, {"values": "kivi"}, "float"])")) {
     const Storages again = read(json::array({storage_json(storage.get())}).dump());
@@ -319,20 +303,6 @@ TEST_CASE("a layer that no element names is skipped, and faults of a storage by 
                             R"("storage": {"by_layer": [{"layers": [1], "storage": "q8_0"}]})");
   CHECK(plan.cells.front().skip_reason.value_or("") ==
         "by_layer of its storage has nothing for layer 0; add an element without layers");
-  const auto by_layer = [](const std::string& elements) {
-    return R"([{"by_layer": [)" + elements + "]}]";
-  };
-  refused(by_layer(""), "/storage/0/by_layer: must be a list");
-  refused(by_layer(R"({"layers": [0]})"), "/storage/0/by_layer/0/storage: this key is missing");
-  refused(by_layer(R"({"layers": [0], "storage": "q8_0"}, {"layers": [1, 0], "storage": "q4_0"})"),
-          "/storage/0/by_layer/1/layers: layer 0 is in /storage/0/by_layer/0 too");
-  refused(by_layer(R"({"storage": "q8_0"}, {"storage": "q4_0"})"),
-          "/storage/0/by_layer/1: is the second without layers");
-  refused(by_layer(R"({"storage": {"keys": {"codec": "token", "bits": [2, 3]}}})"),
-          "/storage/0/by_layer/0/storage: makes 2 storages");
-  refused(by_layer(R"({"storage": {"by_layer": []}})"), "must be one storage of all these layers");
-  refused(R"([{"by_layer": [{"storage": "q8_0"}], "keys": "q8_0"}])",
-          "/storage/0: has by_layer besides keys or values");
 }
 
 }  // namespace storage_test

@@ -96,11 +96,6 @@ class SweepFolder {
     return parse_sweep(text, file("quick.json"), sets, made_up_algorithms());
   }
 
-  // As a command reads it that goes on to the plan.
-  SweepConfig parse_for_plan(const std::string& text) const {
-    return parse_sweep(text, file("quick.json"), {}, made_up_algorithms(), ErrorPolicy::kKeep);
-  }
-
   // The messages of a sweep that must be refused, the folder's own path taken out of them.
   std::vector<std::string> errors(const std::string& text,
                                   const std::vector<std::string>& sets = {}) const {

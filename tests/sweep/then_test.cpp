@@ -1,4 +1,4 @@
-// "then" of an entry: two methods as one, its parameters, ids, refusals and the plan's document.
+// "then" of an entry: two methods as one, its parameters, ids and the plan's document.
 #include <doctest/doctest.h>
 
 #include <set>
@@ -91,32 +91,6 @@ TEST_CASE("an entry's label, storage and seeds are those of any other") {
   CHECK(plan.cells[0].seed == 3U);
   CHECK(*plan.cells[3].label == "snapkv+magicpig | K q8_0 V q8_0");
   CHECK_FALSE(plan.cells[3].skip_reason);
-}
-
-TEST_CASE("what is wrong is named where it was written") {
-  const SweepFolder folder;
-  const auto refused = [&](const std::string& entries, const char* words) {
-    CHECK_THROWS_WITH_AS(parse(folder, entries), doctest::Contains(words), InputError);
-  };
-  const std::string budget = R"("budget": 48)";
-  refused(pair(budget, ""), "/algorithms/0/then/params/budget: this key is missing");
-  refused(pair(budget, R"("budget": 8, "pge": 4)"), "/algorithms/0/then/params/pge: unknown");
-  refused(pair(budget, R"("budget": 8, "pages": 4)"), "/algorithms/0/then/params/pages: needs");
-  refused(pair(R"("budget": {"memory": 0.25})", R"("budget": 8)"),
-          "/algorithms/0/params/budget: cannot be given as memory");
-  refused(pair(R"("budget": 48, "kernel": 4)", R"("budget": 8)"), "/algorithms/0/params/kernel");
-  const auto with = [](const std::string& first, const std::string& then) {
-    return R"({"algorithm": ")" + first + R"(", "params": {"budget": 48}, "then": )" + then + "}";
-  };
-  refused(with("snapkv", "3"), "/algorithms/0/then: must be an object");
-  refused(with("snapkv", "{}"), "/algorithms/0/then/algorithm: this key is missing");
-  refused(with("snapkv", R"({"algorithm": "qest"})"), "did you mean quest");
-  refused(with("snapkv", R"({"algorithm": "h2o"})"), "/algorithms/0/then/algorithm: must be a");
-  refused(with("h2o", R"({"algorithm": "quest", "params": {"budget": 8}})"),
-          "/algorithms/0/then: h2o may drop tokens after the prompt");
-  refused(with("snapkv", R"({"algorithm": "sparq", "params": {"rank": 2, "k": 2}})"),
-          "/algorithms/0/then/params/recent: must be at most k");
-  refused(entry("snapkv+quest", budget), "name the second method of a pair in \"then\"");
 }
 
 }  // namespace then_test
