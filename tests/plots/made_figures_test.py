@@ -18,7 +18,7 @@ try:
     import h5py
     import numpy
     import pandas
-    from kvplot import Results, ResultsError, anchors, calibration, field_modes, looks, paging, papers, style
+    from kvplot import Results, ResultsError, anchors, calibration, field_modes, looks, paging, papers, pieces, style
     from kvplot.dump import Dump
     from kvplot.figure import facts
     from kvplot.figures import (balancekv_layers, bytes_per_token, clusterability, displacement, ecdf, failure_rate,
@@ -345,6 +345,48 @@ class Made(unittest.TestCase):
         self.results([each for each in cells if each["key"]["algorithm"] != "oracle_topk"])
         with self.assertRaisesRegex(ResultsError, "oracle_topk"):
             anchors.run(Namespace(results=[path], out=self.folder))
+
+    def loop(self, pieces, kl):
+        """A loop.json of KL by method and text; None: skipped."""
+        records = [{"sequence": "0", "label": "exact", "params": {}, "status": "ok"}]
+        for (method, text), value in kl.items():
+            own = {"sequence": text, "label": method, "params": {"budget": {"memory": 0.2}}, "status": "skipped"}
+            if value is not None:
+                own |= {"status": "ok", "kl": {"mean": value}, "perplexity": {"ratio": 2 * value}, "memory": {
+                    "fraction": 0.2}, "errors_live": {"relative_frobenius_error": 0.1}, "same_top1": {"mean": 1 - value / 10}}
+                own |= {"pieces": {"fraction": 0.6}} if pieces else {}
+            records.append(own)
+        path = self.folder / f"loop-{pieces}.json"
+        path.write_text(json.dumps({"kind": "kvbench.closed_loop", "schema_version": "1.2.0", "prompt_pieces": pieces, "model": "m",
+                                    "decisions": "live", "texts": [], "records": records}))
+        return path
+
+    def test_pieces_pair_each_text_with_its_prompt_read_whole(self):
+        """Read whole, KL is 0.5, 1 and 4. In pieces it is 1.5 times as much with streaming_llm, 2, 4 and 8 times with
+        SnapKV and twice with knorm, which a fourth text lacks."""
+        whole, rises = {"snapkv": 0.5, "streaming_llm": 1.0, "knorm": 4.0}, {"snapkv": (2, 4, 8), "streaming_llm": (
+            1.5, 1.5, 1.5), "knorm": (2, 2, 2)}
+        texts = [(method, text) for method in whole for text in "0123"]
+        paths = [self.loop(None, {(method, text): whole[method] for method, text in texts}),
+                 self.loop(256, {(method, text): whole[method] * rises[method][int(text)] for method, text in texts
+                                 if text != "3"} | {("snapkv", "3"): 9.0, ("knorm", "3"): None})]
+        table, over, ranks = map(pandas.read_csv, pieces.run(Namespace(loops=paths, out=self.folder)))
+        table = table.set_index("method")
+        numpy.testing.assert_allclose(table["kl"][["snapkv", "streaming_llm", "knorm"]], [4.0, 1.5, 2.0])
+        # The binary logarithms 1, 2 and 3: standard error 1 / sqrt 3, and Student's t of two degrees 4.302653.
+        self.assertAlmostEqual(numpy.log2(table["kl_low"]["snapkv"]), 2 - 4.302653 / numpy.sqrt(3), places=5)
+        self.assertEqual(list(table["holds"][["snapkv", "streaming_llm", "knorm"]]), [0, 3, 3])
+        self.assertAlmostEqual(table["same"]["knorm"], -0.4)
+        self.assertEqual(list(table["rank_whole"][list(whole)]), [1, 2, 3])
+        self.assertEqual(list(table["rank_pieces"][list(whole)]), [2, 1, 3])
+        self.assertEqual((set(table["texts"]), set(table["read"]), set(table["pieces"])), ({3}, {0.6}, {256}))
+        row = over.set_index("method").loc["snapkv"]
+        numpy.testing.assert_allclose(row[["whole", "in_pieces"]].astype(float), [0.5, 4 / 3])
+        self.assertEqual((row["whole_holds"], row["in_pieces_holds"], row["turns"]), (3, 0, False))
+        row = ranks.set_index("metric").loc["kl"]
+        numpy.testing.assert_allclose(row[["rho", "others", "rho_of_means"]].astype(float), [2 / 3, 1.0, 0.5])
+        with self.assertRaisesRegex(ResultsError, "both whole and in pieces"):
+            pieces.run(Namespace(loops=paths[:1], out=self.folder))
 
     def test_at_memory_takes_the_nearest_setting_of_each_label(self):
         cells = [cell("h2o", {"budget": b}, 1 / b, b / 100) for b in (10, 30, 60)]
