@@ -261,3 +261,27 @@ def anchors(tables: Tables) -> pyplot.Figure:
     of_layers.set_ylim(0.0, 1.0)
     of_layers.legend(title="anchor", ncols=2)
     return figure
+
+
+def pieces(tables: Tables) -> pyplot.Figure:
+    """KL with a prompt compressed while it is read over that of one read whole, at two memories."""
+    rows = tables.read("smollm2/pieces")
+    memories = sorted(rows["memory"].unique())
+    order = rows[rows["memory"] == memories[0]].sort_values("kl_whole")["method"]
+    figure, axes = style.panels(1, 2, 2.6, sharey=True)
+    ratio, both = axes[0]
+    for memory, shift, colour in zip(memories, (-0.12, 0.12), COLOURS):
+        own = rows[rows["memory"] == memory].set_index("method").loc[order].reset_index()
+        dots(ratio, own, "kl", [colour] * len(own), shift=shift)
+        place = [each + shift for each in range(len(own))]
+        both.hlines(place, own["kl_whole"], own["kl_pieces"], color=colour, linewidth=0.8)
+        both.plot(own["kl_whole"], place, "o", color=colour, markerfacecolor="white", markersize=4)
+        both.plot(own["kl_pieces"], place, "o", color=colour, markersize=4)
+    name_rows(ratio, list(order))
+    ratio_axis(ratio, "KL in pieces / KL read whole")
+    both.set_xscale("log")
+    style.plain_log(both.xaxis)
+    both.set_xlabel("KL in nats; open: read whole, filled: in pieces")
+    names = {f"{memory:.3g} of the memory": colour for memory, colour in zip(memories, COLOURS)}
+    style.legend_above(ratio, handles_of(names))
+    return figure
