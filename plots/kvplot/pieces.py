@@ -1,19 +1,31 @@
 """python -m kvplot pieces LOOPS --out DIR: what compressing while a prompt is read costs.
 
 LOOPS are loop.json of plots/reading.sh: prompts read whole and, with --prompt-pieces, in pieces of
-the same texts. pieces.csv has a row per method, memory and length of a piece: the geometric mean
-over texts of its KL divergence in pieces over that of the prompt read whole (`kl`), the same of the
-perplexity (`perplexity`) and of the Frobenius error against the compressed model's own exact
-attention (`error`), the difference of the fractions of rows with the same most likely token
-(`same`), the ranks of both KL divergences among the methods, and the fraction of the exact cache
-that is held at most while the prompt is read. `holds` is how many texts can be left out, one at a
-time, so that the interval of `kl` keeps its side of 1. pieces_over.csv has KL over that of
-streaming_llm, read whole and in pieces. pieces_ranks.csv has Spearman's rank correlation, by text,
-of the methods' orders read whole and in pieces (`rho`), and of a text's order and that of the other
-texts' means, both read whole (`others`).
+the same texts. Texts that not every method has both ways are left out of all tables.
+
+pieces.csv has a row per method, memory and length of a piece. The geometric mean over texts of a
+value in pieces over that of the prompt read whole is there of KL divergence (`kl`), of perplexity,
+and of Frobenius errors against the compressed model's own exact attention (`live`) and against the
+uncompressed model's answers (`dense`). Arithmetic means of differences are those of KL in nats
+(`more`) and of the fraction of rows with the same most likely token (`same`). `holds` is how many
+texts can be left out, one at a time, so that the interval of `kl` keeps its side of 1. `rank_whole`
+and `rank_pieces` order the geometric means of KL, the lowest first. `read` is the fraction of the
+text's tokens that is held at most while the prompt is read.
+
+pieces_pairs.csv has KL of one method over another's, read whole and in pieces; `turns` is whether
+both are decided, on opposite sides of 1.
+
+pieces_ranks.csv has Spearman's rank correlations of the methods' KL, by text: of both ways (`rho`),
+and, as a yardstick, of a text and the other texts' geometric means (`text_whole`, `text_pieces`).
+
+pieces_errors.csv has those of KL and the Frobenius error (`error`: of the replay on the
+uncompressed model's queries, which is one number for both ways, live and dense), in both ways, and
+their difference in each text (`change`).
 """
 
 from argparse import Namespace, _SubParsersAction
+from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +38,11 @@ from kvplot.results import ResultsError
 from kvplot.statistics import geometric_means, holds, mean_interval
 from kvplot.study_tables import write
 
-BASE = "streaming_llm"
 KEYS = ["method", "memory", "sequence"]
-SETTING = ["method", "memory", "pieces"]
-RATIOS = ("kl", "perplexity", "error")
-METRICS = (*RATIOS, "same")
+GROUP = ["memory", "pieces"]
+SETTING = ["method", *GROUP]
+RATIOS = ("kl", "perplexity", "live", "dense")
+ERRORS = {"replay": "errors", "live": "errors_live", "dense": "errors_dense"}
 
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
@@ -46,7 +58,12 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
 def run(arguments: Namespace) -> list[str]:
     records = pandas.concat([read(path) for path in arguments.loops], ignore_index=True)
     both = paired(records)
-    tables = {"pieces": ratios(both), "pieces_over": over(both), "pieces_ranks": ranks(both)}
+    tables = {
+        "pieces": ratios(both),
+        "pieces_pairs": pairs(both),
+        "pieces_ranks": ranks(both),
+        "pieces_errors": errors(both),
+    }
     return write(tables, arguments.out)
 
 
@@ -67,7 +84,7 @@ def read(path: Path) -> pandas.DataFrame:
                 "pieces": document.get("prompt_pieces") or 0,
                 "kl": record["kl"]["mean"],
                 "perplexity": record["perplexity"]["ratio"],
-                "error": record["errors_live"]["relative_frobenius_error"],
+                **{name: record[kind]["relative_frobenius_error"] for name, kind in ERRORS.items()},
                 "same": record["same_top1"]["mean"],
                 "held": record["memory"]["fraction"],
                 "read": record.get("pieces", {}).get("fraction", numpy.nan),
@@ -84,81 +101,137 @@ def paired(records: pandas.DataFrame) -> pandas.DataFrame:
     if both.empty:
         raise ResultsError("no text was read both whole and in pieces with the same setting")
     # Texts that every method has, so that orders are of the same methods.
-    count = both.groupby(["memory", "pieces"])["method"].transform("nunique")
-    has = both.groupby(["memory", "pieces", "sequence"])["method"].transform("size")
-    # A text is a unit of mean_interval().
-    return both[has == count].assign(dump="", layer=0, kv_head=0).reset_index(drop=True)
+    count = both.groupby(GROUP)["method"].transform("nunique")
+    has = both.groupby([*GROUP, "sequence"])["method"].transform("size")
+    return of_texts(both[has == count]).reset_index(drop=True)
+
+
+def of_texts(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """A text is a unit of mean_interval()."""
+    return rows.assign(dump="", layer=0, kv_head=0)
 
 
 def ratios(both: pandas.DataFrame) -> pandas.DataFrame:
     units = both.copy()
     for name in RATIOS:
         units[name] = both[name] / both[f"{name}_whole"]
+    units["more"] = both["kl"] - both["kl_whole"]
     units["same"] = both["same"] - both["same_whole"]
     groups = both.groupby(SETTING)
     out = groups[["held", "read"]].mean().reset_index()
     for name in RATIOS:
-        means = geometric_means(units, name, SETTING, name)
-        out = out.merge(means[[*SETTING, name, f"{name}_low", f"{name}_high"]], on=SETTING)
-    out = out.merge(differences(units, "same", SETTING), on=SETTING)
+        out = joined(out, geometric_means(units, name, SETTING, name), name)
+    for name in ("more", "same"):
+        out = out.merge(means(units, SETTING, name), on=SETTING)
     out = out.merge(holds(units, "kl", SETTING, "holds"), on=SETTING)
-    for way in ("whole", "pieces"):
-        column = "kl" if way == "pieces" else "kl_whole"
-        means = numpy.exp(numpy.log(both[column]).groupby([both[name] for name in SETTING]).mean())
-        named = means.rename(f"kl_{way}").reset_index()
-        out = out.merge(named, on=SETTING)
-        out[f"rank_{way}"] = out.groupby(["memory", "pieces"])[f"kl_{way}"].rank().astype(int)
+    for way, column in (("whole", "kl_whole"), ("pieces", "kl")):
+        name = f"kl_{way}"
+        out = joined(out, geometric_means(both, column, SETTING, name), name)
+        out[f"rank_{way}"] = out.groupby(GROUP)[name].rank().astype(int)
     return out.assign(texts=groups.size().to_numpy())
 
 
-def differences(units: pandas.DataFrame, column: str, by: list[str]) -> pandas.DataFrame:
+def joined(out: pandas.DataFrame, means: pandas.DataFrame, name: str) -> pandas.DataFrame:
+    """A geometric mean and its interval as further columns."""
+    by = [each for each in (*SETTING, "one", "other") if each in out and each in means]
+    return out.merge(means[[*by, name, f"{name}_low", f"{name}_high"]], on=by)
+
+
+def means(
+    units: pandas.DataFrame, by: list[str], *columns: str, most: float = numpy.inf
+) -> pandas.DataFrame:
+    """Arithmetic means of columns over texts, with intervals that end at `most`."""
     rows = []
     for key, own in units.groupby(by):
-        found = mean_interval(own, column, signed=True)
-        rows.append({**dict(zip(by, key)), column: own[column].mean(),
-                     f"{column}_low": found.low, f"{column}_high": found.high})  # fmt: skip
+        row: dict[str, Any] = dict(zip(by, key))
+        for name in columns:
+            ends = mean_interval(own, name, signed=True)
+            high = min(ends.high, most)
+            row |= {name: own[name].mean(), f"{name}_low": ends.low, f"{name}_high": high}
+        rows.append(row)
     return pandas.DataFrame(rows)
 
 
-def over(both: pandas.DataFrame) -> pandas.DataFrame:
-    """`turns` is whether the two intervals are on opposite sides of 1."""
-    on = ["memory", "pieces", "sequence"]
-    base = both[both["method"] == BASE][[*on, "kl", "kl_whole"]]
-    units = both[both["method"] != BASE].merge(base, on=on, suffixes=("", "_base"))
-    if units.empty:
-        raise ResultsError(f"{BASE} has no setting to compare with")
-    units["whole"] = units["kl_whole"] / units["kl_whole_base"]
-    units["in_pieces"] = units["kl"] / units["kl_base"]
-    out = units.groupby(SETTING).size().rename("texts").reset_index()
+def pairs(both: pandas.DataFrame) -> pandas.DataFrame:
+    """One row per memory and two methods, the first of which has the lower KL, read whole."""
+    by = [*GROUP, "one", "other"]
+    on = [*GROUP, "sequence"]
+    log = numpy.log(both["kl_whole"]).groupby(both["method"]).mean()
+    found = []
+    for one, other in combinations(log.sort_values().index, 2):
+        units = both[both["method"] == one].merge(
+            both[both["method"] == other], on=on, suffixes=("", "_other")
+        )
+        units["whole"] = units["kl_whole"] / units["kl_whole_other"]
+        units["in_pieces"] = units["kl"] / units["kl_other"]
+        found.append(of_texts(units.assign(one=one, other=other)))
+    if not found:
+        raise ResultsError("one method alone has no pair to compare")
+    units = pandas.concat(found, ignore_index=True)
+    out = units.groupby(by).size().rename("texts").reset_index()
     for name in ("whole", "in_pieces"):
-        means = geometric_means(units, name, SETTING, name)
-        out = out.merge(means[[*SETTING, name, f"{name}_low", f"{name}_high"]], on=SETTING)
-        out = out.merge(holds(units, name, SETTING, f"{name}_holds"), on=SETTING)
-    sides = [(out[f"{name}_low"] > 1).astype(int) - (out[f"{name}_high"] < 1) for name in
-             ("whole", "in_pieces")]  # fmt: skip
+        out = joined(out, geometric_means(units, name, by, name), name)
+        out = out.merge(holds(units, name, by, f"{name}_holds"), on=by)
+    sides = [
+        (out[f"{name}_low"] > 1).astype(int) - (out[f"{name}_high"] < 1)
+        for name in ("whole", "in_pieces")
+    ]
     return out.assign(turns=sides[0] * sides[1] == -1)
 
 
+def spearman(one: "pandas.Series[float]", other: "pandas.Series[float]") -> float:
+    return float(one.rank().corr(other.rank()))
+
+
+def by_text(
+    own: pandas.DataFrame, row: Callable[[pandas.DataFrame, pandas.DataFrame], dict[str, float]]
+) -> pandas.DataFrame:
+    """`row` of each text's methods and of those of all other texts."""
+    found = []
+    for text, rows in own.groupby("sequence"):
+        others = own[own["sequence"] != text]
+        found.append({"sequence": text, **row(rows.set_index("method"), others)})
+    return of_texts(pandas.DataFrame(found))
+
+
+def logarithmic_means(rows: pandas.DataFrame, column: str) -> "pandas.Series[float]":
+    return numpy.log(rows[column]).groupby(rows["method"]).mean()
+
+
 def ranks(both: pandas.DataFrame) -> pandas.DataFrame:
-    rows = []
-    for (memory, pieces), own in both.groupby(["memory", "pieces"]):
-        for metric in METRICS:
-            tables = {way: own.pivot(index="method", columns="sequence", values=metric + suffix)
-                      for way, suffix in (("pieces", ""), ("whole", "_whole"))}  # fmt: skip
-            found = []
-            for text in tables["whole"]:
-                whole = tables["whole"][text].rank()
-                rest = tables["whole"].drop(columns=text).mean(axis=1)
-                found.append({"rho": whole.corr(tables["pieces"][text].rank()),
-                              "others": whole.corr(rest.rank())})  # fmt: skip
-            texts = pandas.DataFrame(found).assign(dump="", layer=0, kv_head=0)
-            texts["sequence"] = range(len(texts))
-            row: dict[str, Any] = {"memory": memory, "pieces": pieces, "metric": metric}
-            for name in ("rho", "others"):
-                ends = mean_interval(texts, name, signed=True)
-                row |= {name: texts[name].mean(), f"{name}_low": ends.low,
-                        f"{name}_high": min(ends.high, 1.0)}  # fmt: skip
-            of_means = [tables[way].mean(axis=1).rank() for way in ("pieces", "whole")]
-            row["rho_of_means"] = of_means[0].corr(of_means[1])
-            rows.append({**row, "methods": len(of_means[0]), "texts": len(texts)})
-    return pandas.DataFrame(rows)
+    def row(text: pandas.DataFrame, others: pandas.DataFrame) -> dict[str, float]:
+        return {
+            "rho": spearman(text["kl"], text["kl_whole"]),
+            "text_whole": spearman(text["kl_whole"], logarithmic_means(others, "kl_whole")),
+            "text_pieces": spearman(text["kl"], logarithmic_means(others, "kl")),
+        }
+
+    found = []
+    for key, own in both.groupby(GROUP):
+        texts = by_text(own, row).assign(**dict(zip(GROUP, key)))
+        of_means = spearman(*(logarithmic_means(own, column) for column in ("kl", "kl_whole")))
+        out = means(texts, GROUP, "rho", "text_whole", "text_pieces", most=1.0)
+        found.append(
+            out.assign(lowest=texts["rho"].min(), rho_of_means=of_means,
+                       methods=own["method"].nunique(), texts=len(texts))
+        )  # fmt: skip
+    return pandas.concat(found, ignore_index=True)
+
+
+def errors(both: pandas.DataFrame) -> pandas.DataFrame:
+    found = []
+    for key, own in both.groupby(GROUP):
+        for name in ERRORS:
+            texts = by_text(own, lambda text, _: agreement(text, name))  # noqa: B023, called at once
+            texts = texts.assign(**dict(zip(GROUP, key)))
+            out = means(texts, GROUP, "whole", "in_pieces", most=1.0)
+            out = out.merge(means(texts, GROUP, "change"), on=GROUP)
+            out.insert(2, "error", name)
+            found.append(out.assign(methods=own["method"].nunique(), texts=len(texts)))
+    return pandas.concat(found, ignore_index=True)
+
+
+def agreement(text: pandas.DataFrame, error: str) -> dict[str, float]:
+    whole = spearman(text["kl_whole"], text[f"{error}_whole"])
+    pieces = spearman(text["kl"], text[error])
+    return {"whole": whole, "in_pieces": pieces, "change": pieces - whole}

@@ -346,45 +346,58 @@ class Made(unittest.TestCase):
         with self.assertRaisesRegex(ResultsError, "oracle_topk"):
             anchors.run(Namespace(results=[path], out=self.folder))
 
-    def loop(self, pieces, kl):
-        """A loop.json of KL by method and text; None: skipped."""
+    def loop(self, pieces, kl, error=None):
+        """A loop.json of KL by method and text; None: skipped. Errors are 0.1 KL, those of a replay `error` by method."""
         records = [{"sequence": "0", "label": "exact", "params": {}, "status": "ok"}]
         for (method, text), value in kl.items():
             own = {"sequence": text, "label": method, "params": {"budget": {"memory": 0.2}}, "status": "skipped"}
             if value is not None:
+                errors = {"errors": error[method], "errors_live": value / 10, "errors_dense": value / 10}
                 own |= {"status": "ok", "kl": {"mean": value}, "perplexity": {"ratio": 2 * value}, "memory": {
-                    "fraction": 0.2}, "errors_live": {"relative_frobenius_error": 0.1}, "same_top1": {"mean": 1 - value / 10}}
+                    "fraction": 0.2}, "same_top1": {"mean": 1 - value / 10}}
+                own |= {name: {"relative_frobenius_error": each} for name, each in errors.items()}
                 own |= {"pieces": {"fraction": 0.6}} if pieces else {}
             records.append(own)
         path = self.folder / f"loop-{pieces}.json"
-        path.write_text(json.dumps({"kind": "kvbench.closed_loop", "schema_version": "1.2.0", "prompt_pieces": pieces, "model": "m",
+        path.write_text(json.dumps({"kind": "kvbench.closed_loop", "schema_version": "1.3.0", "prompt_pieces": pieces, "model": "m",
                                     "decisions": "live", "texts": [], "records": records}))
         return path
 
     def test_pieces_pair_each_text_with_its_prompt_read_whole(self):
         """Read whole, KL is 0.5, 1 and 4. In pieces it is 1.5 times as much with streaming_llm, 2, 4 and 8 times with
-        SnapKV and twice with knorm, which a fourth text lacks."""
+        SnapKV and an eighth with knorm, which a fourth text lacks. The replay ranks as KL read whole does."""
         whole, rises = {"snapkv": 0.5, "streaming_llm": 1.0, "knorm": 4.0}, {"snapkv": (2, 4, 8), "streaming_llm": (
-            1.5, 1.5, 1.5), "knorm": (2, 2, 2)}
+            1.5, 1.5, 1.5), "knorm": (0.125, 0.125, 0.125)}
         texts = [(method, text) for method in whole for text in "0123"]
-        paths = [self.loop(None, {(method, text): whole[method] for method, text in texts}),
+        paths = [self.loop(None, {(method, text): whole[method] for method, text in texts}, whole),
                  self.loop(256, {(method, text): whole[method] * rises[method][int(text)] for method, text in texts
-                                 if text != "3"} | {("snapkv", "3"): 9.0, ("knorm", "3"): None})]
-        table, over, ranks = map(pandas.read_csv, pieces.run(Namespace(loops=paths, out=self.folder)))
+                                 if text != "3"} | {("snapkv", "3"): 9.0, ("knorm", "3"): None}, whole)]
+        table, pairs, ranks, errors = map(pandas.read_csv, pieces.run(Namespace(loops=paths, out=self.folder)))
         table = table.set_index("method")
-        numpy.testing.assert_allclose(table["kl"][["snapkv", "streaming_llm", "knorm"]], [4.0, 1.5, 2.0])
+        for name in ("kl", "live", "dense", "perplexity"):
+            numpy.testing.assert_allclose(table[name][["snapkv", "streaming_llm", "knorm"]], [4.0, 1.5, 0.125])
         # The binary logarithms 1, 2 and 3: standard error 1 / sqrt 3, and Student's t of two degrees 4.302653.
         self.assertAlmostEqual(numpy.log2(table["kl_low"]["snapkv"]), 2 - 4.302653 / numpy.sqrt(3), places=5)
         self.assertEqual(list(table["holds"][["snapkv", "streaming_llm", "knorm"]]), [0, 3, 3])
-        self.assertAlmostEqual(table["same"]["knorm"], -0.4)
+        self.assertAlmostEqual(table["same"]["knorm"], 0.35)
+        numpy.testing.assert_allclose(table["more"][["snapkv", "knorm"]], [(0.5 + 1.5 + 3.5) / 3, -3.5])
         self.assertEqual(list(table["rank_whole"][list(whole)]), [1, 2, 3])
-        self.assertEqual(list(table["rank_pieces"][list(whole)]), [2, 1, 3])
+        self.assertEqual(list(table["rank_pieces"][list(whole)]), [3, 2, 1])
         self.assertEqual((set(table["texts"]), set(table["read"]), set(table["pieces"])), ({3}, {0.6}, {256}))
-        row = over.set_index("method").loc["snapkv"]
+        pairs = pairs.set_index(["one", "other"])
+        row = pairs.loc["snapkv", "streaming_llm"]
         numpy.testing.assert_allclose(row[["whole", "in_pieces"]].astype(float), [0.5, 4 / 3])
         self.assertEqual((row["whole_holds"], row["in_pieces_holds"], row["turns"]), (3, 0, False))
-        row = ranks.set_index("metric").loc["kl"]
-        numpy.testing.assert_allclose(row[["rho", "others", "rho_of_means"]].astype(float), [2 / 3, 1.0, 0.5])
+        self.assertEqual(list(pairs["turns"][[("streaming_llm", "knorm"), ("snapkv", "knorm")]]), [True, False])
+        # From the highest the order in pieces is snapkv, streaming_llm, knorm; in text 0 snapkv has 1 and streaming_llm
+        # 1.5, as it is for the means over texts 0 and 1, 1.41 and 1.5. Other two texts have the usual order.
+        row = ranks.iloc[0]
+        numpy.testing.assert_allclose(row[["rho", "lowest", "rho_of_means"]].astype(float), [-2.5 / 3, -1.0, -1.0])
+        numpy.testing.assert_allclose(row[["text_whole", "text_pieces"]].astype(float), [1.0, 2 / 3])
+        errors = errors.set_index("error")
+        numpy.testing.assert_allclose(errors.loc["replay", ["whole", "in_pieces", "change"]].astype(float), [1, -2.5 / 3, -5.5 / 3])
+        for name in ("live", "dense"):
+            numpy.testing.assert_allclose(errors.loc[name, ["whole", "in_pieces", "change"]].astype(float), [1, 1, 0])
         with self.assertRaisesRegex(ResultsError, "both whole and in pieces"):
             pieces.run(Namespace(loops=paths[:1], out=self.folder))
 
