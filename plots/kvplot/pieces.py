@@ -1,7 +1,8 @@
 """python -m kvplot pieces LOOPS --out DIR: what compressing while a prompt is read costs.
 
 LOOPS are loop.json of plots/reading.sh: prompts read whole and, with --prompt-pieces, in pieces of
-the same texts. Texts that not every method has both ways are left out of all tables.
+the same texts. Texts that not every method has both ways are left out, and so is a memory that one
+text alone has.
 
 pieces.csv has a row per method, memory and length of a piece. The geometric mean over texts of a
 value in pieces over that of the prompt read whole is there of KL divergence (`kl`), of perplexity,
@@ -15,8 +16,9 @@ text's tokens that is held at most while the prompt is read.
 pieces_pairs.csv has KL of one method over another's, read whole and in pieces; `turns` is whether
 both are decided, on opposite sides of 1.
 
-pieces_ranks.csv has Spearman's rank correlations of the methods' KL, by text: of both ways (`rho`),
-and, as a yardstick, of a text and the other texts' geometric means (`text_whole`, `text_pieces`).
+pieces_ranks.csv has Spearman's rank correlations of the methods' KL: of a text read whole and in
+pieces (`rho`), and, as a yardstick, of a text and each other text that is read in the same way
+(`text_whole`, `text_pieces`). `less` is the mean over texts of rho less text_whole.
 
 pieces_errors.csv has those of KL and the Frobenius error (`error`: of the replay on the
 uncompressed model's queries, which is one number for both ways, live and dense), in both ways, and
@@ -25,6 +27,7 @@ their difference in each text (`change`).
 
 from argparse import Namespace, _SubParsersAction
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -98,12 +101,14 @@ def paired(records: pandas.DataFrame) -> pandas.DataFrame:
     means = records.groupby([*KEYS, "pieces"]).mean().reset_index()
     whole, pieces = means[means["pieces"] == 0], means[means["pieces"] > 0]
     both = pieces.merge(whole.drop(columns=["pieces", "read"]), on=KEYS, suffixes=("", "_whole"))
-    if both.empty:
-        raise ResultsError("no text was read both whole and in pieces with the same setting")
     # Texts that every method has, so that orders are of the same methods.
     count = both.groupby(GROUP)["method"].transform("nunique")
     has = both.groupby([*GROUP, "sequence"])["method"].transform("size")
-    return of_texts(both[has == count]).reset_index(drop=True)
+    both = both[has == count]
+    both = both[both.groupby(GROUP)["sequence"].transform("nunique") > 1]
+    if both.empty:
+        raise ResultsError("no two texts were read both whole and in pieces with the same settings")
+    return of_texts(both).reset_index(drop=True)
 
 
 def of_texts(rows: pandas.DataFrame) -> pandas.DataFrame:
@@ -184,54 +189,53 @@ def spearman(one: "pandas.Series[float]", other: "pandas.Series[float]") -> floa
 
 
 def by_text(
-    own: pandas.DataFrame, row: Callable[[pandas.DataFrame, pandas.DataFrame], dict[str, float]]
+    both: pandas.DataFrame,
+    row: Callable[[pandas.DataFrame, list[pandas.DataFrame]], dict[str, float]],
 ) -> pandas.DataFrame:
-    """`row` of each text's methods and of those of all other texts."""
+    """`row` of each text's methods and of those of each other text, at each memory."""
     found = []
-    for text, rows in own.groupby("sequence"):
-        others = own[own["sequence"] != text]
-        found.append({"sequence": text, **row(rows.set_index("method"), others)})
+    for key, own in both.groupby(GROUP):
+        texts = {text: rows.set_index("method") for text, rows in own.groupby("sequence")}
+        for text, rows in texts.items():
+            values = row(rows, [each for name, each in texts.items() if name != text])
+            found.append({**dict(zip(GROUP, key)), "sequence": text, **values})
     return of_texts(pandas.DataFrame(found))
 
 
-def logarithmic_means(rows: pandas.DataFrame, column: str) -> "pandas.Series[float]":
-    return numpy.log(rows[column]).groupby(rows["method"]).mean()
-
-
 def ranks(both: pandas.DataFrame) -> pandas.DataFrame:
-    def row(text: pandas.DataFrame, others: pandas.DataFrame) -> dict[str, float]:
-        return {
-            "rho": spearman(text["kl"], text["kl_whole"]),
-            "text_whole": spearman(text["kl_whole"], logarithmic_means(others, "kl_whole")),
-            "text_pieces": spearman(text["kl"], logarithmic_means(others, "kl")),
-        }
+    """`lowest` is the lowest rho of a text, and `rho_of_means` that of geometric means."""
 
-    found = []
-    for key, own in both.groupby(GROUP):
-        texts = by_text(own, row).assign(**dict(zip(GROUP, key)))
-        of_means = spearman(*(logarithmic_means(own, column) for column in ("kl", "kl_whole")))
-        out = means(texts, GROUP, "rho", "text_whole", "text_pieces", most=1.0)
-        found.append(
-            out.assign(lowest=texts["rho"].min(), rho_of_means=of_means,
-                       methods=own["method"].nunique(), texts=len(texts))
-        )  # fmt: skip
-    return pandas.concat(found, ignore_index=True)
+    def row(text: pandas.DataFrame, others: list[pandas.DataFrame]) -> dict[str, float]:
+        rho = spearman(text["kl"], text["kl_whole"])
+        whole, pieces = (
+            float(numpy.mean([spearman(text[column], other[column]) for other in others]))
+            for column in ("kl_whole", "kl")
+        )
+        return {"rho": rho, "text_whole": whole, "text_pieces": pieces, "less": rho - whole}
+
+    texts = by_text(both, row)
+    out = means(texts, GROUP, "rho", "text_whole", "text_pieces", most=1.0)
+    out = out.merge(means(texts, GROUP, "less"), on=GROUP)
+    lowest = texts.groupby(GROUP)["rho"].min().rename("lowest").reset_index()
+    counts = both.groupby(GROUP)[["method", "sequence"]].nunique().reset_index()
+    logs = both.assign(kl=numpy.log(both["kl"]), kl_whole=numpy.log(both["kl_whole"]))
+    of_means = logs.groupby([*GROUP, "method"])[["kl", "kl_whole"]].mean().groupby(GROUP)
+    counts["rho_of_means"] = [spearman(own["kl"], own["kl_whole"]) for _, own in of_means]
+    counts = counts.rename(columns={"method": "methods", "sequence": "texts"})
+    return out.merge(lowest, on=GROUP).merge(counts, on=GROUP)
 
 
 def errors(both: pandas.DataFrame) -> pandas.DataFrame:
     found = []
-    for key, own in both.groupby(GROUP):
-        for name in ERRORS:
-            texts = by_text(own, lambda text, _: agreement(text, name))  # noqa: B023, called at once
-            texts = texts.assign(**dict(zip(GROUP, key)))
-            out = means(texts, GROUP, "whole", "in_pieces", most=1.0)
-            out = out.merge(means(texts, GROUP, "change"), on=GROUP)
-            out.insert(2, "error", name)
-            found.append(out.assign(methods=own["method"].nunique(), texts=len(texts)))
+    for name in ERRORS:
+        texts = by_text(both, partial(agreement, name))
+        out = means(texts, GROUP, "whole", "in_pieces", most=1.0)
+        out = out.merge(means(texts, GROUP, "change"), on=GROUP)
+        found.append(out.assign(error=name, texts=texts.groupby(GROUP).size().to_numpy()))
     return pandas.concat(found, ignore_index=True)
 
 
-def agreement(text: pandas.DataFrame, error: str) -> dict[str, float]:
+def agreement(error: str, text: pandas.DataFrame, _: list[pandas.DataFrame]) -> dict[str, float]:
     whole = spearman(text["kl_whole"], text[f"{error}_whole"])
     pieces = spearman(text["kl"], text[error])
     return {"whole": whole, "in_pieces": pieces, "change": pieces - whole}
