@@ -18,11 +18,12 @@ both are decided, on opposite sides of 1.
 
 pieces_ranks.csv has Spearman's rank correlations of the methods' KL: of a text read whole and in
 pieces (`rho`), and, as a yardstick, of a text and each other text that is read in the same way
-(`text_whole`, `text_pieces`). `less` is the mean over texts of rho less text_whole.
+(`text_whole`, `text_pieces`). `less` is the mean over texts of rho less text_whole. `of` is all
+methods, or those whose interval of `kl` contains 1 (`undecided`).
 
 pieces_errors.csv has those of KL and the Frobenius error (`error`: of the replay on the
 uncompressed model's queries, which is one number for both ways, live and dense), in both ways, and
-their difference in each text (`change`).
+their difference in each text (`change`), `of` the same methods.
 """
 
 from argparse import Namespace, _SubParsersAction
@@ -61,12 +62,12 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
 def run(arguments: Namespace) -> list[str]:
     records = pandas.concat([read(path) for path in arguments.loops], ignore_index=True)
     both = paired(records)
-    tables = {
-        "pieces": ratios(both),
-        "pieces_pairs": pairs(both),
-        "pieces_ranks": ranks(both),
-        "pieces_errors": errors(both),
-    }
+    table = ratios(both)
+    of = {"all": both, "undecided": undecided(both, table)}
+    tables = {"pieces": table, "pieces_pairs": pairs(both)}
+    for name, make in (("pieces_ranks", ranks), ("pieces_errors", errors)):
+        parts = [make(own).assign(of=which) for which, own in of.items() if not own.empty]
+        tables[name] = pandas.concat(parts, ignore_index=True)
     return write(tables, arguments.out)
 
 
@@ -134,6 +135,13 @@ def ratios(both: pandas.DataFrame) -> pandas.DataFrame:
         out = joined(out, geometric_means(both, column, SETTING, name), name)
         out[f"rank_{way}"] = out.groupby(GROUP)[name].rank().astype(int)
     return out.assign(texts=groups.size().to_numpy())
+
+
+def undecided(both: pandas.DataFrame, table: pandas.DataFrame) -> pandas.DataFrame:
+    """Rows of methods whose interval of `kl` contains 1, where there are three or more to rank."""
+    stay = table[(table["kl_low"] <= 1) & (table["kl_high"] >= 1)]
+    own = both.merge(stay[SETTING], on=SETTING)
+    return own[own.groupby(GROUP)["method"].transform("nunique") > 2]
 
 
 def joined(out: pandas.DataFrame, means: pandas.DataFrame, name: str) -> pandas.DataFrame:

@@ -270,6 +270,7 @@ def pieces(tables: Tables) -> pyplot.Figure:
     """KL of a prompt compressed while it is read over that of one read whole, KL in both ways, and
     rank correlations of errors with KL."""
     rows, errors = tables.read("smollm2/pieces"), tables.read("smollm2/pieces_errors")
+    errors = errors[errors["of"] == "all"]
     memories = sorted(rows["memory"].unique())
     order = rows[rows["memory"] == memories[0]].sort_values("kl_whole")["method"]
     figure, axes = style.panels(1, 3, 2.6)

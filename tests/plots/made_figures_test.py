@@ -401,6 +401,20 @@ class Made(unittest.TestCase):
         with self.assertRaisesRegex(ResultsError, "both whole and in pieces"):
             pieces.run(Namespace(loops=paths[:1], out=self.folder))
 
+    def test_pieces_rank_the_methods_that_neither_lose_nor_gain(self):
+        """Three methods whose KL is as often lower as higher keep their order; a fourth falls to an eighth of its KL,
+        below them all."""
+        whole = {"snapkv": 1.0, "tova": 2.0, "knorm": 4.0, "uniform": 6.0}
+        both = {(method, text): kl for method, kl in whole.items() for text in "0123"}
+        read = {(method, text): kl * (0.125 if method == "uniform" else 1.1 if text in "01" else 1 / 1.1)
+                for (method, text), kl in both.items()}
+        paths = [self.loop(None, both, whole), self.loop(256, read, whole)]
+        _, _, ranks, errors = map(pandas.read_csv, pieces.run(Namespace(loops=paths, out=self.folder)))
+        self.assertEqual(list(zip(ranks["of"], ranks["methods"])), [("all", 4), ("undecided", 3)])
+        numpy.testing.assert_allclose(ranks["rho"], [-0.2, 1.0])
+        replay = errors[errors["error"] == "replay"].set_index("of")
+        numpy.testing.assert_allclose(replay["change"][["all", "undecided"]], [-1.2, 0.0], atol=1e-12)
+
     def test_at_memory_takes_the_nearest_setting_of_each_label(self):
         cells = [cell("h2o", {"budget": b}, 1 / b, b / 100) for b in (10, 30, 60)]
         cells += [cell("window", {"budget": 1}, 1.0, 0.9), cell("exact", {}, 1e-16, 0.35)]
