@@ -201,8 +201,8 @@ class Live:
     decoded rows, and gives its own answers, rounded to the model's type.
 
     Joint decisions for several KV heads, and cache files, are replayed if all of them were made on
-    the prompt, which both models share. Of each answered cell, `errors` are against exact attention
-    of the same queries, and `errors_dense` against the uncompressed model's answers.
+    the prompt, which both models share. Each answered cell has `errors`, against exact attention of
+    the same queries, and `errors_dense`, against the uncompressed model's answers.
     """
 
     text: Text
