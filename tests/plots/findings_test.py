@@ -289,7 +289,12 @@ class Findings(unittest.TestCase):
         self.assertEqual((len(rows), [name for name in rows if side(rows[name], "kl") > 0]), (8, []))
         self.assertIn(f"{number.capitalize()} texts show no method whose KL rises in pieces, and {NUMBERS[len(falls)]} whose", page)
         self.assertIn(f"95 % intervals over {number} texts", page)
-        self.assertEqual([row for row in pairs if row["turns"]], [])
+        turned, = (row for row in pairs if row["turns"])
+        self.assertEqual((turned["one"], turned["other"], side(turned, "whole"), side(turned, "in_pieces")),
+                         ("kcenter", "lagkv", -1, 1))
+        self.assertLess(max(turned["whole_holds"], turned["in_pieces_holds"]), texts)
+        for name, zero in (("uniform", -1), ("lagkv", -1), ("snapkv", -1)):
+            self.assertEqual((rows[name]["more_low"] > 0) - (rows[name]["more_high"] < 0), zero)
         decided = {way: [side(row, way) for row in pairs] for way in ("whole", "in_pieces")}
         both = [row for row, *sides in zip(pairs, *decided.values()) if all(sides)]
         self.assertIn(f"{sum(map(abs, decided['whole']))} of 28 pairs are decided, in pieces "
