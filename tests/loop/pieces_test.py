@@ -125,7 +125,12 @@ class Pieces(Folder):
         for kind, more in ((Live, {}), (InPieces, {"piece": 16})):
             answers, given = kind(read.text, setting, read.files, frozenset(setting.layers), **more), []
             compare = answers.compare
-            answers.compare = lambda place, own, compare=compare: (given.append((place, own)), compare(place, own))
+
+            def noted(place: tuple[int, int], own: np.ndarray, given: list = given, compare: object = compare) -> None:
+                given.append((place, own))
+                compare(place, own)
+
+            answers.compare = noted
             if more:
                 loop_run.decoded_in_pieces(read.model, read.text, torch.from_numpy(IDS), answers)
             else:
