@@ -50,6 +50,7 @@ MENU: dict[str, dict[str, str]] = {
         "plots/KEY_OFFSET.md": "Why low-bit keys fail on Qwen2.5",
         "plots/PAGING.md": "The cost of paging",
         "plots/ANCHORS.md": "Tokens of an earlier layer",
+        "plots/READING.md": "Compressed while it is read",
         "plots/CALIBRATION.md": "Calibrated on other texts",
         "plots/METRICS.md": "Which metric to trust",
         "plots/GALLERY.md": "Gallery",

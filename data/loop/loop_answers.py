@@ -42,13 +42,17 @@ class Setting:
 
 @dataclass(frozen=True)
 class Text:
-    """A text that the model has read: its layers as in the dump, and where decoding begins."""
+    """A text that the model has read: its layers as in the dump, and where decoding begins.
+
+    answers: the uncompressed model's of decoded rows, by layer and KV head, once they are known.
+    """
 
     name: str
     layers: Mapping[int, kb.Layer]
     n_layers: int
     prompt: int
     tokens: int
+    answers: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, compare=False)
 
     def span(self, layer: int) -> Span:
         return Span(self.prompt, self.tokens, self.layers[layer].window)
@@ -180,13 +184,25 @@ def as_answer(heads: list[np.ndarray], call: Call) -> torch.Tensor:
     return answer.to(call.q.device, torch.promote_types(call.q.dtype, torch.float32))
 
 
+def errors_of(answers: np.ndarray, exact: np.ndarray) -> dict[str, Any]:
+    """Errors of answers [G, rows, dv], as configs/RESULTS.md defines them."""
+    a, z = (each.reshape(-1, each.shape[-1]) for each in (exact, answers))
+    rows = np.linalg.norm(z - a, axis=1) / np.linalg.norm(a, axis=1)
+    return {
+        "relative_frobenius_error": float(np.linalg.norm(z - a) / np.linalg.norm(a)),
+        "relative_spectral_error": float(np.linalg.norm(z - a, 2) / np.linalg.norm(a, 2)),
+        "relative_l2": {"mean": float(rows.mean()), "max": float(rows.max())},
+    }
+
+
 @dataclass
 class Live:
     """kvbench answers: the method sees queries, keys and values of the compressed model, prompt and
     decoded rows, and gives its own answers, rounded to the model's type.
 
     Joint decisions for several KV heads, and cache files, are replayed if all of them were made on
-    the prompt, which both models share. `errors`: of each answered cell.
+    the prompt, which both models share. Each answered cell has `errors`, against exact attention of
+    the same queries, and `errors_dense`, against the uncompressed model's answers.
     """
 
     text: Text
@@ -194,6 +210,7 @@ class Live:
     files: CacheFiles
     layers: frozenset[int]
     errors: list[dict[str, Any]] = field(default_factory=list)
+    errors_dense: list[dict[str, Any]] = field(default_factory=list)
 
     def __call__(self, call: Call) -> torch.Tensor:
         if call.layer not in self.layers:
@@ -224,7 +241,20 @@ class Live:
             )
             answers.append(replay.outputs)
             self.errors.append(replay.errors)
+            self.compare((call.layer, head), replay.outputs)
         return as_answer(answers, call)
+
+    def compare(self, place: tuple[int, int], answers: np.ndarray) -> None:
+        """Adds the errors of a KV head's answers [G, R, dv] against the uncompressed model's."""
+        known = self.text.answers
+        if place not in known:
+            layer = self.text.layers[place[0]]
+            group = layer.query_heads // layer.kv_heads
+            q = layer.q[place[1] * group : (place[1] + 1) * group, -answers.shape[1] :]
+            qkv = q, layer.k[place[1]], layer.v[place[1]]
+            exact = self.replay(qkv, place, "exact", prompt=self.text.prompt, storage="float")
+            known[place] = exact.outputs
+        self.errors_dense.append(errors_of(answers, known[place]))
 
     @cached_property
     def keywords(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from export.attention_capture import Call
 
-from loop.loop_answers import Live, as_answer
+from loop.loop_answers import Live, as_answer, errors_of
 from loop.loop_caches import Unsuitable
 
 PIECE = "the queries of a piece alone, and no positions"
@@ -154,6 +154,7 @@ class InPieces(Live):
                 )
             answers.append(replay.outputs)
             self.errors.append(errors_of(replay.outputs, exact.outputs))
+            self.compare(place, replay.outputs)
         return as_answer(answers, call)
 
     def _asked(self, qkv: Any, place: tuple[int, int], held: np.ndarray, **given: Any) -> kb.Replay:
@@ -190,14 +191,3 @@ class InPieces(Live):
         most = list(self._most.values()) or [self.text.prompt]
         fraction = sum(most) / (len(most) * self.text.tokens)
         return {"tokens": self.piece, "count": len(self.pieces()), "fraction": fraction}
-
-
-def errors_of(answers: np.ndarray, exact: np.ndarray) -> dict[str, Any]:
-    """Errors of answers [G, rows, dv], as configs/RESULTS.md defines them."""
-    a, z = (each.reshape(-1, each.shape[-1]) for each in (exact, answers))
-    rows = np.linalg.norm(z - a, axis=1) / np.linalg.norm(a, axis=1)
-    return {
-        "relative_frobenius_error": float(np.linalg.norm(z - a) / np.linalg.norm(a)),
-        "relative_spectral_error": float(np.linalg.norm(z - a, 2) / np.linalg.norm(a, 2)),
-        "relative_l2": {"mean": float(rows.mean()), "max": float(rows.max())},
-    }

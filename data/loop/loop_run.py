@@ -32,7 +32,7 @@ from loop.loop_journal import Journal
 from loop.loop_pieces import InPieces
 from loop.loop_statistics import compared, summary
 
-KIND, SCHEMA_VERSION = "kvbench.closed_loop", "1.2.0"
+KIND, SCHEMA_VERSION = "kvbench.closed_loop", "1.3.0"
 ONE_AT_A_TIME = "one-at-a-time"
 
 
@@ -346,6 +346,7 @@ class Loop:
         }
         if isinstance(answers, Live) and answers.errors:
             record["errors_live"] = loop_settings.means(answers.errors)
+            record["errors_dense"] = loop_settings.means(answers.errors_dense)
         if isinstance(answers, InPieces):
             record["pieces"] = answers.facts()
         return record

@@ -32,6 +32,7 @@ COMMANDS = (
     "findings",
     "paging",
     "papers",
+    "pieces",
     "questions",
     "report",
     "table",

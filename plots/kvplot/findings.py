@@ -31,6 +31,7 @@ from kvplot.study_pictures import (
     key_offset,
     key_offset_kl,
     paging,
+    pieces,
     questions,
 )
 
@@ -298,6 +299,7 @@ PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "calibration": calibration,
     "paging": paging,
     "anchors": anchors,
+    "pieces": pieces,
     "reading": reading,
     "density": density,
     "tightness": tightness,

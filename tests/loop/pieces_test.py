@@ -63,6 +63,7 @@ class Pieces(Folder):
                     self.assertLess(record["kl"]["max"], 1e-9)
                     self.assertEqual(record["same_top1"]["mean"], 1.0)
                     self.assertLess(record["errors_live"]["relative_l2"]["max"], 1e-6)
+                    self.assertLess(record["errors_dense"]["relative_l2"]["max"], 1e-4)
                     self.assertEqual(record["pieces"], {"tokens": piece, "count": -(-PROMPT // piece),
                                                         "fraction": PROMPT / TOKENS})
                     self.assertAlmostEqual(reads["kl"]["mean"], whole[1]["kl"]["mean"], delta=1e-5)
@@ -115,6 +116,40 @@ class Pieces(Folder):
         self.assertGreater(apart(both, first), WRONG)
         self.assertGreater(apart(first, read.whole()), WRONG)
         self.assertLess(apart(self.logits(read, 16, layers=[]), read.whole()), ROUNDING)
+
+    def test_errors_against_the_uncompressed_model(self):
+        """In layer 0, whose queries and keys the past does not change, they are those against exact attention of the
+        compressed model; all are those of a softmax over the dump."""
+        read, rows = self.read(SNAPKV), TOKENS - PROMPT
+        setting = read.settings[0]
+        for kind, more in ((Live, {}), (InPieces, {"piece": 16})):
+            answers, given = kind(read.text, setting, read.files, frozenset(setting.layers), **more), []
+            compare = answers.compare
+
+            def noted(place: tuple[int, int], own: np.ndarray, given: list = given, compare: object = compare) -> None:
+                given.append((place, own))
+                compare(place, own)
+
+            answers.compare = noted
+            if more:
+                loop_run.decoded_in_pieces(read.model, read.text, torch.from_numpy(IDS), answers)
+            else:
+                loop_run.decoded(read.model, read.text, torch.from_numpy(IDS[PROMPT:]), answers)
+            self.assertEqual(len(given), len(answers.errors))
+            for ((number, head), own), live, dense in zip(given, answers.errors, answers.errors_dense, strict=True):
+                with self.subTest(kind.__name__, layer=number, head=head):
+                    layer = read.text.layers[number]
+                    q = layer.q.astype(float).reshape(layer.kv_heads, -1, TOKENS, layer.q.shape[2])[head][:, -rows:]
+                    x = layer.scale * q @ layer.k[head].astype(float).T
+                    e = np.where(np.arange(TOKENS) <= np.arange(PROMPT, TOKENS)[:, None], np.exp(x), 0.0)
+                    exact = (e / e.sum(axis=-1, keepdims=True)) @ layer.v[head].astype(float)
+                    expected = np.linalg.norm(own - exact) / np.linalg.norm(exact)
+                    self.assertAlmostEqual(dense["relative_frobenius_error"] / expected, 1, places=6)
+                    apart_by = abs(dense["relative_frobenius_error"] / live["relative_frobenius_error"] - 1)
+                    if number == 0:
+                        self.assertLess(apart_by, 1e-4)
+                    else:
+                        self.assertGreater(apart_by, 1e-3)
 
     def test_draws_differ_from_piece_to_piece(self):
         read = self.read({"algorithm": "uniform", "params": {"budget": 24, "sinks": 0, "weights": "none"}})

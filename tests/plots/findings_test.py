@@ -10,6 +10,7 @@ import contextlib
 import csv
 import io
 import json
+import math
 import os
 import re
 import shlex
@@ -22,7 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import figures_test  # ends with 77 where a package is missing
 from kvplot.__main__ import main
-from tables import INDEX, ROOT, TABLES, command, table
+from tables import INDEX, NUMBERS, ROOT, TABLES, by, command, table
 
 PAGE = ROOT / "plots/FINDINGS.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -240,7 +241,7 @@ class Findings(unittest.TestCase):
             self.assertEqual(change[setting]["kl_holds"], change[setting]["texts"])
 
     def test_pages_of_studies(self):
-        for name in ("ANCHORS", "CALIBRATION", "PAGING"):
+        for name in ("ANCHORS", "CALIBRATION", "PAGING", "READING"):
             for title, text in sections((ROOT / f"plots/{name}.md").read_text(encoding="utf-8")).items():
                 with self.subTest(name=name, title=title):
                     self.assertEqual(loose_numbers(text), [])
@@ -295,6 +296,38 @@ class Findings(unittest.TestCase):
         for words, own in (("the layer after an anchor finds", [x for (a, b), x in pairs.items() if b == a + 1]),
                            ("Layer 0 finds", [x for (a, _), x in pairs.items() if a == 0])):
             self.assertIn(f"{words} {min(own):.2f} to {max(own):.2f} of", page)
+
+    def test_claims_of_reading(self):
+        """Verdicts, counts and ranks of its prose."""
+        page = " ".join((ROOT / "plots/READING.md").read_text(encoding="utf-8").split())
+        rows = {row["method"]: row for row in table("smollm2/pieces")}
+        pairs, ranks = table("smollm2/pieces_pairs"), by(table("smollm2/pieces_ranks"), "of")
+        texts, = {row["texts"] for row in (*rows.values(), *pairs, *ranks.values())}
+        number = NUMBERS[int(texts)]
+        falls = [name for name, row in rows.items() if side(row, "kl") < 0]
+        self.assertEqual((len(rows), [name for name in rows if side(rows[name], "kl") > 0]), (8, []))
+        self.assertIn(f"{number.capitalize()} texts show no method whose KL rises in pieces, and {NUMBERS[len(falls)]} whose", page)
+        self.assertIn(f"95 % intervals over {number} texts", page)
+        turned, = (row for row in pairs if row["turns"])
+        self.assertEqual((turned["one"], turned["other"], side(turned, "whole"), side(turned, "in_pieces")),
+                         ("kcenter", "lagkv", -1, 1))
+        self.assertLess(max(turned["whole_holds"], turned["in_pieces_holds"]), texts)
+        for name, zero in (("uniform", -1), ("lagkv", -1), ("snapkv", -1)):
+            self.assertEqual((rows[name]["more_low"] > 0) - (rows[name]["more_high"] < 0), zero)
+        decided = {way: [side(row, way) for row in pairs] for way in ("whole", "in_pieces")}
+        both = [row for row, *sides in zip(pairs, *decided.values()) if all(sides)]
+        self.assertIn(f"{sum(map(abs, decided['whole']))} of 28 pairs are decided, in pieces "
+                      f"{sum(map(abs, decided['in_pieces']))}; {len(both)} are decided in both", page)
+        stay = sum(row["whole_holds"] == row["in_pieces_holds"] == texts for row in both)
+        self.assertIn(f"Among the pairs that are decided in both ways {stay} of {len(both)} remain so", page)
+        moves = {name: (int(row["rank_whole"]), int(row["rank_pieces"])) for name, row in rows.items()}
+        self.assertEqual((moves["tova"], moves["streaming_llm"]), ((1, 1), (2, 2)))
+        self.assertIn("Uniform sampling goes from rank {} to {} and LagKV from {} to {};".format(
+            *moves["uniform"], *moves["lagkv"]), page)
+        # A token stays with each of the chances that the sizes of its draws give: 40 of what is neither a sink nor recent.
+        middle = [held - 36 for held in (256, 76 + 256, 76 + 256, 76 + 128)]
+        self.assertIn(f"1 in {math.prod([size / 40 for size in middle]):.0f}, and one of the last piece with 40 in {middle[-1]}."
+                      f" Read whole, each has 40 in {896 - 36}.", page)
 
     def test_methods_that_no_choice_turns(self):
         sides = {}

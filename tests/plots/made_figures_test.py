@@ -18,7 +18,7 @@ try:
     import h5py
     import numpy
     import pandas
-    from kvplot import Results, ResultsError, anchors, calibration, field_modes, looks, paging, papers, style
+    from kvplot import Results, ResultsError, anchors, calibration, field_modes, looks, paging, papers, pieces, style
     from kvplot.dump import Dump
     from kvplot.figure import facts
     from kvplot.figures import (balancekv_layers, bytes_per_token, clusterability, displacement, ecdf, failure_rate,
@@ -345,6 +345,75 @@ class Made(unittest.TestCase):
         self.results([each for each in cells if each["key"]["algorithm"] != "oracle_topk"])
         with self.assertRaisesRegex(ResultsError, "oracle_topk"):
             anchors.run(Namespace(results=[path], out=self.folder))
+
+    def loop(self, pieces, kl, error=None):
+        """A loop.json of KL by method and text; None: skipped. Errors are 0.1 KL, those of a replay `error` by method."""
+        records = [{"sequence": "0", "label": "exact", "params": {}, "status": "ok"}]
+        for (method, text), value in kl.items():
+            own = {"sequence": text, "label": method, "params": {"budget": {"memory": 0.2}}, "status": "skipped"}
+            if value is not None:
+                errors = {"errors": error[method], "errors_live": value / 10, "errors_dense": value / 10}
+                own |= {"status": "ok", "kl": {"mean": value}, "perplexity": {"ratio": 2 * value}, "memory": {
+                    "fraction": 0.2}, "same_top1": {"mean": 1 - value / 10}}
+                own |= {name: {"relative_frobenius_error": each} for name, each in errors.items()}
+                own |= {"pieces": {"fraction": 0.6}} if pieces else {}
+            records.append(own)
+        path = self.folder / f"loop-{pieces}.json"
+        path.write_text(json.dumps({"kind": "kvbench.closed_loop", "schema_version": "1.3.0", "prompt_pieces": pieces, "model": "m",
+                                    "decisions": "live", "texts": [], "records": records}))
+        return path
+
+    def test_pieces_pair_each_text_with_its_prompt_read_whole(self):
+        """Read whole, KL is 0.5, 1 and 4. In pieces it is 1.5 times as much with streaming_llm, 2, 4 and 8 times with
+        SnapKV and an eighth with knorm, which a fourth text lacks. The replay ranks as KL read whole does."""
+        whole, rises = {"snapkv": 0.5, "streaming_llm": 1.0, "knorm": 4.0}, {"snapkv": (2, 4, 8), "streaming_llm": (
+            1.5, 1.5, 1.5), "knorm": (0.125, 0.125, 0.125)}
+        texts = [(method, text) for method in whole for text in "0123"]
+        paths = [self.loop(None, {(method, text): whole[method] for method, text in texts}, whole),
+                 self.loop(256, {(method, text): whole[method] * rises[method][int(text)] for method, text in texts
+                                 if text != "3"} | {("snapkv", "3"): 9.0, ("knorm", "3"): None}, whole)]
+        table, pairs, ranks, errors = map(pandas.read_csv, pieces.run(Namespace(loops=paths, out=self.folder)))
+        table = table.set_index("method")
+        for name in ("kl", "live", "dense", "perplexity"):
+            numpy.testing.assert_allclose(table[name][["snapkv", "streaming_llm", "knorm"]], [4.0, 1.5, 0.125])
+        # The binary logarithms 1, 2 and 3: standard error 1 / sqrt 3, and Student's t of two degrees 4.302653.
+        self.assertAlmostEqual(numpy.log2(table["kl_low"]["snapkv"]), 2 - 4.302653 / numpy.sqrt(3), places=5)
+        self.assertEqual(list(table["holds"][["snapkv", "streaming_llm", "knorm"]]), [0, 3, 3])
+        self.assertAlmostEqual(table["same"]["knorm"], 0.35)
+        numpy.testing.assert_allclose(table["more"][["snapkv", "knorm"]], [(0.5 + 1.5 + 3.5) / 3, -3.5])
+        self.assertEqual(list(table["rank_whole"][list(whole)]), [1, 2, 3])
+        self.assertEqual(list(table["rank_pieces"][list(whole)]), [3, 2, 1])
+        self.assertEqual((set(table["texts"]), set(table["read"]), set(table["pieces"])), ({3}, {0.6}, {256}))
+        pairs = pairs.set_index(["one", "other"])
+        row = pairs.loc["snapkv", "streaming_llm"]
+        numpy.testing.assert_allclose(row[["whole", "in_pieces"]].astype(float), [0.5, 4 / 3])
+        self.assertEqual((row["whole_holds"], row["in_pieces_holds"], row["turns"]), (3, 0, False))
+        self.assertEqual(list(pairs["turns"][[("streaming_llm", "knorm"), ("snapkv", "knorm")]]), [True, False])
+        # From the highest the order in pieces is snapkv, streaming_llm, knorm; but in text 0 snapkv has 1 and
+        # streaming_llm 1.5. So that text has a correlation of 0.5 with the two others, which have 1.
+        row = ranks.iloc[0]
+        numpy.testing.assert_allclose(row[["rho", "lowest", "rho_of_means"]].astype(float), [-2.5 / 3, -1.0, -1.0])
+        numpy.testing.assert_allclose(row[["text_whole", "text_pieces", "less"]].astype(float), [1.0, 2 / 3, -5.5 / 3])
+        errors = errors.set_index("error")
+        numpy.testing.assert_allclose(errors.loc["replay", ["whole", "in_pieces", "change"]].astype(float), [1, -2.5 / 3, -5.5 / 3])
+        for name in ("live", "dense"):
+            numpy.testing.assert_allclose(errors.loc[name, ["whole", "in_pieces", "change"]].astype(float), [1, 1, 0])
+        with self.assertRaisesRegex(ResultsError, "both whole and in pieces"):
+            pieces.run(Namespace(loops=paths[:1], out=self.folder))
+
+    def test_pieces_rank_the_methods_that_neither_lose_nor_gain(self):
+        """Three methods whose KL is as often lower as higher keep their order; a fourth falls to an eighth of its KL,
+        below them all."""
+        whole = {"snapkv": 1.0, "tova": 2.0, "knorm": 4.0, "uniform": 6.0}
+        both = {(method, text): kl for method, kl in whole.items() for text in "0123"}
+        read = {(method, text): kl * (0.125 if method == "uniform" else 1.1 if text in "01" else 1 / 1.1)
+                for (method, text), kl in both.items()}
+        paths = [self.loop(None, both, whole), self.loop(256, read, whole)]
+        _, _, ranks, errors = map(pandas.read_csv, pieces.run(Namespace(loops=paths, out=self.folder)))
+        self.assertEqual(list(zip(ranks["of"], ranks["methods"])), [("all", 4), ("undecided", 3)])
+        numpy.testing.assert_allclose(ranks["rho"], [-0.2, 1.0])
+        replay = errors[errors["error"] == "replay"].set_index("of")
+        numpy.testing.assert_allclose(replay["change"][["all", "undecided"]], [-1.2, 0.0], atol=1e-12)
 
     def test_at_memory_takes_the_nearest_setting_of_each_label(self):
         cells = [cell("h2o", {"budget": b}, 1 / b, b / 100) for b in (10, 30, 60)]
