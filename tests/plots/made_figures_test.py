@@ -394,6 +394,8 @@ class Made(unittest.TestCase):
         row = ranks.iloc[0]
         numpy.testing.assert_allclose(row[["rho", "lowest", "rho_of_means"]].astype(float), [-2.5 / 3, -1.0, -1.0])
         numpy.testing.assert_allclose(row[["text_whole", "text_pieces", "less"]].astype(float), [1.0, 2 / 3, -5.5 / 3])
+        # Without text 0 the mean over pairs is 1, else 0.5: pseudo-values 3 * 2 / 3 - 2 * (1, 0.5, 0.5) are 0, 1 and 1.
+        self.assertAlmostEqual(row["text_pieces_low"], 2 / 3 - 4.302653 / 3, places=5)
         errors = errors.set_index("error")
         numpy.testing.assert_allclose(errors.loc["replay", ["whole", "in_pieces", "change"]].astype(float), [1, -2.5 / 3, -5.5 / 3])
         for name in ("live", "dense"):
