@@ -170,15 +170,16 @@ def pairs(both: pandas.DataFrame) -> pandas.DataFrame:
     """One row per memory and two methods, the first of which has the lower KL, read whole."""
     by = [*GROUP, "one", "other"]
     on = [*GROUP, "sequence"]
-    log = numpy.log(both["kl_whole"]).groupby(both["method"]).mean()
     found = []
-    for one, other in combinations(log.sort_values().index, 2):
-        units = both[both["method"] == one].merge(
-            both[both["method"] == other], on=on, suffixes=("", "_other")
-        )
-        units["whole"] = units["kl_whole"] / units["kl_whole_other"]
-        units["in_pieces"] = units["kl"] / units["kl_other"]
-        found.append(of_texts(units.assign(one=one, other=other)))
+    for _, own in both.groupby(GROUP):
+        log = numpy.log(own["kl_whole"]).groupby(own["method"]).mean()
+        for one, other in combinations(log.sort_values().index, 2):
+            units = own[own["method"] == one].merge(
+                own[own["method"] == other], on=on, suffixes=("", "_other")
+            )
+            units["whole"] = units["kl_whole"] / units["kl_whole_other"]
+            units["in_pieces"] = units["kl"] / units["kl_other"]
+            found.append(of_texts(units.assign(one=one, other=other)))
     if not found:
         raise ResultsError("one method alone has no pair to compare")
     units = pandas.concat(found, ignore_index=True)
