@@ -18,8 +18,9 @@ both are decided, on opposite sides of 1.
 
 pieces_ranks.csv has Spearman's rank correlations of the methods' KL: of a text read whole and in
 pieces (`rho`), and, as a yardstick, of a text and each other text that is read in the same way
-(`text_whole`, `text_pieces`). `less` is the mean over texts of rho less text_whole. `of` is all
-methods, or those whose interval of `kl` contains 1 (`undecided`).
+(`text_whole`, `text_pieces`). `less` is the mean over texts of rho less text_whole. Each text is in
+many pairs of texts, so intervals of these three are of the jackknife over texts, of which there
+must be three. `of` is all methods, or those whose interval of `kl` contains 1 (`undecided`).
 
 pieces_errors.csv has those of KL and the Frobenius error (`error`: of the replay on the
 uncompressed model's queries, which is one number for both ways, live and dense), in both ways, and
@@ -169,15 +170,16 @@ def pairs(both: pandas.DataFrame) -> pandas.DataFrame:
     """One row per memory and two methods, the first of which has the lower KL, read whole."""
     by = [*GROUP, "one", "other"]
     on = [*GROUP, "sequence"]
-    log = numpy.log(both["kl_whole"]).groupby(both["method"]).mean()
     found = []
-    for one, other in combinations(log.sort_values().index, 2):
-        units = both[both["method"] == one].merge(
-            both[both["method"] == other], on=on, suffixes=("", "_other")
-        )
-        units["whole"] = units["kl_whole"] / units["kl_whole_other"]
-        units["in_pieces"] = units["kl"] / units["kl_other"]
-        found.append(of_texts(units.assign(one=one, other=other)))
+    for _, own in both.groupby(GROUP):
+        log = numpy.log(own["kl_whole"]).groupby(own["method"]).mean()
+        for one, other in combinations(log.sort_values().index, 2):
+            units = own[own["method"] == one].merge(
+                own[own["method"] == other], on=on, suffixes=("", "_other")
+            )
+            units["whole"] = units["kl_whole"] / units["kl_whole_other"]
+            units["in_pieces"] = units["kl"] / units["kl_other"]
+            found.append(of_texts(units.assign(one=one, other=other)))
     if not found:
         raise ResultsError("one method alone has no pair to compare")
     units = pandas.concat(found, ignore_index=True)
@@ -219,9 +221,12 @@ def ranks(both: pandas.DataFrame) -> pandas.DataFrame:
             float(numpy.mean([spearman(text[column], other[column]) for other in others]))
             for column in ("kl_whole", "kl")
         )
-        return {"rho": rho, "text_whole": whole, "text_pieces": pieces, "less": rho - whole}
+        return {"rho": rho, "text_whole": whole, "text_pieces": pieces}
 
     texts = by_text(both, row)
+    for name in ("text_whole", "text_pieces"):
+        texts[name] = of_pairs(texts, name)
+    texts["less"] = texts["rho"] - texts["text_whole"]
     out = means(texts, GROUP, "rho", "text_whole", "text_pieces", most=1.0)
     out = out.merge(means(texts, GROUP, "less"), on=GROUP)
     lowest = texts.groupby(GROUP)["rho"].min().rename("lowest").reset_index()
@@ -231,6 +236,14 @@ def ranks(both: pandas.DataFrame) -> pandas.DataFrame:
     counts["rho_of_means"] = [spearman(own["kl"], own["kl_whole"]) for _, own in of_means]
     counts = counts.rename(columns={"method": "methods", "sequence": "texts"})
     return out.merge(lowest, on=GROUP).merge(counts, on=GROUP)
+
+
+def of_pairs(texts: pandas.DataFrame, name: str) -> "pandas.Series[float]":
+    """The jackknife's pseudo-values of a mean over pairs of texts, from each text's mean over the
+    pairs that it is in: n times the mean over all pairs, less n - 1 times that without the text."""
+    groups = texts.groupby(GROUP)[name]
+    n = groups.transform("size")
+    return (2 * (n - 1) * texts[name] - n * groups.transform("mean")) / (n - 2).where(n > 2)
 
 
 def errors(both: pandas.DataFrame) -> pandas.DataFrame:

@@ -76,8 +76,8 @@ def geometric_means(
 
 
 def holds(units: pandas.DataFrame, column: str, by: list[str], name: str) -> pandas.DataFrame:
-    """One row per group of `by`; <name> is how many texts can be left out, one at a time, so that
-    the interval of geometric_means() keeps its side of 1: 0 where it contains 1."""
+    """One row per group of `by`; <name> is how many of its texts can be left out, one at a time, so
+    that the interval of geometric_means() keeps its side of 1: 0 where it contains 1."""
     sides = {}
     texts = units["sequence"].unique()
     for text in [None, *(texts if len(texts) > 2 else [])]:
@@ -87,8 +87,11 @@ def holds(units: pandas.DataFrame, column: str, by: list[str], name: str) -> pan
             pandas.MultiIndex.from_frame(means[by])
         )
     whole = sides.pop(None)
-    same = [((each == whole) & (whole != 0)).astype(int) for each in sides.values()]
-    return sum(same, 0 * whole).rename(name).reset_index()
+    same = 0 * whole
+    for text, each in sides.items():
+        own = pandas.MultiIndex.from_frame(units.loc[units["sequence"] == text, by])
+        same += ((each == whole) & (whole != 0) & whole.index.isin(own)).astype(int)
+    return same.rename(name).reset_index()
 
 
 # How far beyond the ends of a reference's settings it stands for what is compared with it: budgets

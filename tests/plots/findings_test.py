@@ -19,6 +19,7 @@ import sys
 import unittest
 from datetime import datetime, timezone
 from pathlib import Path
+from statistics import mean, stdev
 
 sys.path.insert(0, str(Path(__file__).parent))
 import figures_test  # ends with 77 where a package is missing
@@ -187,13 +188,27 @@ class Findings(unittest.TestCase):
         text = sections((ROOT / "plots/KEY_OFFSET.md").read_text(encoding="utf-8"))["Next to llama.cpp's own caches"]
         ours = {(row["label"], row["sequence"]): row["kl.mean"] for row in table("qwen/key_offset_kl")}
         theirs = {(row["way"], row["cache"], row["text"]): row["kl"] for row in table("qwen/llama_cpp")}
-        lines = re.findall(r"^\| (\w.*?) \| `(\w+)`(, Hadamard)? \| (\S+) \| (\S+) \|$", text, re.MULTILINE)
-        self.assertEqual(len(lines), 6)
-        for name, codec, rotated, one, other in lines:
-            place = {"constitution": "us-constitution", "source code": "python-source"}[name]
-            spec = f"exact | K {codec}{' rotate=hadamard' if rotated else ''} V float", place
-            cache = "file's weights", f"{codec} keys{', rotated' if rotated else ''}", place
-            self.assertEqual([float(one), float(other)], [float(f"{each:.3g}") for each in (ours[spec], theirs[cache])])
+        places = {"constitution": "us-constitution", "novel": "tom-sawyer", "science": "opticks", "tutorial": "perl-intro",
+                  "source code": "python-source"}
+        columns = [column for codec, turned in (("q8_0", False), ("q4_0", False), ("q4_0", True)) for column in (
+            [ours[f"exact | K {codec}{' rotate=hadamard' if turned else ''} V float", place] for place in places.values()],
+            [theirs["file's weights", f"{codec} keys{', rotated' if turned else ''}", place] for place in places.values()])]
+        said = {line.split(" | ")[0][2:]: re.findall(r"[\d.]+", line.split(" | ", 1)[1]) for line in text.splitlines()
+                if re.match(r"\| (mean|ratio|" + "|".join(places) + r") \|", line)}
+        for index, name in enumerate(places):
+            self.assertEqual([float(each) for each in said[name]], [float(f"{column[index]:.3g}") for column in columns])
+        self.assertEqual([float(each) for each in said["mean"]], [float(f"{mean(column):.3g}") for column in columns])
+
+        def ratio(over, under):
+            logs = [math.log(one / other) for one, other in zip(over, under)]
+            reach = 2.776445 * stdev(logs) / len(logs) ** 0.5  # Student's t, four degrees of freedom
+            return [f"{math.exp(mean(logs) + side * reach):.3g}" for side in (0, -1, 1)]
+        self.assertEqual(said["ratio"], [each for i in (0, 2, 4) for each in ratio(columns[i + 1], columns[i])])
+        reading = [theirs["reading", "q4_0 keys", place] for place in places.values()]
+        turned_8 = [theirs["file's weights", "q8_0 keys, rotated", place] for place in places.values()]
+        for over, under in ((columns[5], columns[3]), (turned_8, columns[1]), (reading, columns[3])):
+            middle, low, high = ratio(over, under)
+            self.assertIn(f"{middle} ({low} to {high})", text.replace("\n  ", " "))
         steps = [theirs[way, "q4_0 keys", "python-source"] for way in ("as llama.cpp", "llama.cpp", "file's weights")]
         self.assertEqual([f"{each:.3g}" for each in steps], ["1.01", "0.978", "1"])
 
@@ -306,7 +321,13 @@ class Findings(unittest.TestCase):
         number = NUMBERS[int(texts)]
         falls = [name for name, row in rows.items() if side(row, "kl") < 0]
         self.assertEqual((len(rows), [name for name in rows if side(rows[name], "kl") > 0]), (8, []))
-        self.assertIn(f"{number.capitalize()} texts show no method whose KL rises in pieces, and {NUMBERS[len(falls)]} whose", page)
+        self.assertIn(f"fifth of the memory {number} texts show no method whose KL rises in pieces, and {NUMBERS[len(falls)]} whose", page)
+        # Student's t of nine degrees of freedom for an error of 5 % over that for an eighth of it.
+        wider = [math.log(rows[name]["kl"]) + math.log(rows[name]["kl_high"] / rows[name]["kl"]) * 3.546508 / 2.262157 for name in falls]
+        self.assertGreater(min(wider), 0)
+        third = {row["method"]: row for row in table("smollm2/pieces_third")}
+        self.assertEqual([(name, side(row, "kl"), row["texts"] - row["holds"]) for name, row in third.items() if side(row, "kl")],
+                         [("snapkv", 1, 2)])
         self.assertIn(f"95 % intervals over {number} texts", page)
         turned, = (row for row in pairs if row["turns"])
         self.assertEqual((turned["one"], turned["other"], side(turned, "whole"), side(turned, "in_pieces")),

@@ -346,11 +346,11 @@ class Made(unittest.TestCase):
         with self.assertRaisesRegex(ResultsError, "oracle_topk"):
             anchors.run(Namespace(results=[path], out=self.folder))
 
-    def loop(self, pieces, kl, error=None):
+    def loop(self, pieces, kl, error=None, memory=0.2):
         """A loop.json of KL by method and text; None: skipped. Errors are 0.1 KL, those of a replay `error` by method."""
         records = [{"sequence": "0", "label": "exact", "params": {}, "status": "ok"}]
         for (method, text), value in kl.items():
-            own = {"sequence": text, "label": method, "params": {"budget": {"memory": 0.2}}, "status": "skipped"}
+            own = {"sequence": text, "label": method, "params": {"budget": {"memory": memory}}, "status": "skipped"}
             if value is not None:
                 errors = {"errors": error[method], "errors_live": value / 10, "errors_dense": value / 10}
                 own |= {"status": "ok", "kl": {"mean": value}, "perplexity": {"ratio": 2 * value}, "memory": {
@@ -358,7 +358,7 @@ class Made(unittest.TestCase):
                 own |= {name: {"relative_frobenius_error": each} for name, each in errors.items()}
                 own |= {"pieces": {"fraction": 0.6}} if pieces else {}
             records.append(own)
-        path = self.folder / f"loop-{pieces}.json"
+        path = self.folder / f"loop-{pieces}-{memory}.json"
         path.write_text(json.dumps({"kind": "kvbench.closed_loop", "schema_version": "1.3.0", "prompt_pieces": pieces, "model": "m",
                                     "decisions": "live", "texts": [], "records": records}))
         return path
@@ -394,12 +394,25 @@ class Made(unittest.TestCase):
         row = ranks.iloc[0]
         numpy.testing.assert_allclose(row[["rho", "lowest", "rho_of_means"]].astype(float), [-2.5 / 3, -1.0, -1.0])
         numpy.testing.assert_allclose(row[["text_whole", "text_pieces", "less"]].astype(float), [1.0, 2 / 3, -5.5 / 3])
+        # Without text 0 the mean over pairs is 1, else 0.5: pseudo-values 3 * 2 / 3 - 2 * (1, 0.5, 0.5) are 0, 1 and 1.
+        self.assertAlmostEqual(row["text_pieces_low"], 2 / 3 - 4.302653 / 3, places=5)
         errors = errors.set_index("error")
         numpy.testing.assert_allclose(errors.loc["replay", ["whole", "in_pieces", "change"]].astype(float), [1, -2.5 / 3, -5.5 / 3])
         for name in ("live", "dense"):
             numpy.testing.assert_allclose(errors.loc[name, ["whole", "in_pieces", "change"]].astype(float), [1, 1, 0])
         with self.assertRaisesRegex(ResultsError, "both whole and in pieces"):
             pieces.run(Namespace(loops=paths[:1], out=self.folder))
+
+    def test_pieces_keep_memories_apart(self):
+        """At the larger memory there is a text less, and the order of the methods is another."""
+        paths = []
+        for memory, texts, whole in ((0.2, "0123", {"snapkv": 1.0, "knorm": 2.0}), (0.35, "012", {"snapkv": 9.0, "knorm": 1.0})):
+            both = {(method, text): kl for method, kl in whole.items() for text in texts}
+            read = {key: kl / 2 for key, kl in both.items()}
+            paths += [self.loop(None, both, whole, memory), self.loop(256, read, whole, memory)]
+        table, pairs, *_ = map(pandas.read_csv, pieces.run(Namespace(loops=paths, out=self.folder)))
+        self.assertEqual(set(zip(table["memory"], table["texts"], table["holds"])), {(0.2, 4, 4), (0.35, 3, 3)})
+        self.assertEqual(list(zip(pairs["memory"], pairs["one"], pairs["whole_holds"])), [(0.2, "snapkv", 4), (0.35, "knorm", 3)])
 
     def test_pieces_rank_the_methods_that_neither_lose_nor_gain(self):
         """Three methods whose KL is as often lower as higher keep their order; a fourth falls to an eighth of its KL,
