@@ -17,7 +17,7 @@ import pandas
 
 from kvplot.results import ROUNDING, UNIT, ResultsError, load_results
 from kvplot.statistics import mean_interval
-from kvplot.study_tables import METRICS, ratio_table, write
+from kvplot.study_tables import METRICS, add_study, ratio_table, write
 
 COSTS = ["traffic.fraction"]
 OVERLAP, ANCHOR = "derived.overlap", "derived.anchor"
@@ -30,13 +30,10 @@ ALONE = 100  # layers from anchor to anchor where layer 0 is the only one
 
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
-    text = " ".join(__doc__.split())
-    parser = commands.add_parser(
-        "anchors", help="the cost of reading an earlier layer's tokens", description=text
+    parser = add_study(
+        commands, "anchors", __doc__, run, "the cost of reading an earlier layer's tokens"
     )
     parser.add_argument("results", type=Path, nargs="+", help="results.json of a run")
-    parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: Namespace) -> list[str]:

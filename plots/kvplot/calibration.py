@@ -19,7 +19,7 @@ import numpy
 import pandas
 
 from kvplot.results import ROUNDING, UNIT, Results, ResultsError
-from kvplot.study_tables import METRICS, ratio_table, write
+from kvplot.study_tables import METRICS, add_study, ratio_table, write
 
 COSTS = ["memory.fraction", "traffic.fraction"]
 AT = ["params.budget.memory", "params.budget", "params.k"]
@@ -30,11 +30,8 @@ HELD = {"frobenius": "holds"}
 
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
-    text = " ".join(__doc__.split())
-    parser = commands.add_parser("calibration", help="the cost of a calibration", description=text)
+    parser = add_study(commands, "calibration", __doc__, run, "the cost of a calibration")
     parser.add_argument("results", type=Path, nargs="+", help="results.json of a run")
-    parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: Namespace) -> list[str]:

@@ -22,7 +22,7 @@ from kvplot.figures.field import AT, MEMORY, TRAFFIC, of_cells
 from kvplot.looks import METHODS
 from kvplot.results import UNIT, ResultsError, bytes_over_bytes, load_results
 from kvplot.statistics import geometric_means, holds
-from kvplot.study_tables import write
+from kvplot.study_tables import add_study, write
 
 METRICS = {
     "frobenius": "errors.relative_frobenius_error",
@@ -35,16 +35,15 @@ OWN = "own"
 
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
-    text = " ".join(__doc__.split())
-    parser = commands.add_parser(
+    parser = add_study(
+        commands,
         "field_modes",
-        help="Tables of the field: methods, families and layers in several modes.",
-        description=text,
+        __doc__,
+        run,
+        "Tables of the field: methods, families and layers in several modes.",
     )
     parser.add_argument("runs", type=Path, help="a folder with a folder of runs per mode")
     parser.add_argument("--against", type=Path, metavar="CSV", help="field.csv of another model")
-    parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: Namespace) -> list[str]:

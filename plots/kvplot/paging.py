@@ -16,7 +16,7 @@ from typing import Any
 import pandas
 
 from kvplot.results import ROUNDING, UNIT, ResultsError, load_results
-from kvplot.study_tables import METRICS, ratio_table, write
+from kvplot.study_tables import METRICS, add_study, ratio_table, write
 
 MEMORY = "memory.fraction"
 FREE = {"pages": 1, "page_score": "mean", "same_in": "head"}
@@ -25,15 +25,14 @@ SIZES = ["memory", "bytes"]
 
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
-    text = " ".join(__doc__.split())
-    parser = commands.add_parser(
+    parser = add_study(
+        commands,
         "paging",
-        help="Table of plots/PAGING.md: error of whole pages over the free choice of tokens.",
-        description=text,
+        __doc__,
+        run,
+        "Table of plots/PAGING.md: error of whole pages over the free choice of tokens.",
     )
     parser.add_argument("results", type=Path, nargs="+", help="results.json of a run")
-    parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: Namespace) -> list[str]:

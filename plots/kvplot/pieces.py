@@ -41,7 +41,7 @@ from kvplot.documents import read_document
 from kvplot.loop import KIND, MEMBERS
 from kvplot.results import ResultsError
 from kvplot.statistics import geometric_means, holds, mean_interval
-from kvplot.study_tables import write
+from kvplot.study_tables import add_study, write
 
 KEYS = ["method", "memory", "sequence"]
 GROUP = ["memory", "pieces"]
@@ -51,13 +51,10 @@ ERRORS = {"replay": "errors", "live": "errors_live", "dense": "errors_dense"}
 
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
-    text = " ".join(__doc__.split())
-    parser = commands.add_parser(
-        "pieces", help="Tables of a prompt that is compressed while it is read.", description=text
+    parser = add_study(
+        commands, "pieces", __doc__, run, "Tables of a prompt that is compressed while it is read."
     )
     parser.add_argument("loops", type=Path, nargs="+", help="loop.json of a closed loop")
-    parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: Namespace) -> list[str]:

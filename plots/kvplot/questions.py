@@ -18,7 +18,7 @@ import pandas
 
 from kvplot.results import ResultsError
 from kvplot.statistics import mean_interval
-from kvplot.study_tables import write
+from kvplot.study_tables import add_study, write
 
 # Pairs of which FINDINGS.md says what texts without questions give.
 PAIRS = (
@@ -43,15 +43,14 @@ BY = ["protocol", "asked", "label"]
 
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
-    text = " ".join(__doc__.split())
-    parser = commands.add_parser(
+    parser = add_study(
+        commands,
         "questions",
-        help="Tables of plots/QUESTIONS.md, of what data/ask_questions.py found.",
-        description=text,
+        __doc__,
+        run,
+        "Tables of plots/QUESTIONS.md, of what data/ask_questions.py found.",
     )
     parser.add_argument("folder", type=Path, help="the folder of data/ask_questions.py")
-    parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: Namespace) -> list[str]:

@@ -270,28 +270,20 @@ def pieces(tables: Tables) -> pyplot.Figure:
     """KL of a prompt compressed while it is read over that of one read whole, KL in both ways, and
     rank correlations of errors with KL."""
     rows, errors = tables.read("smollm2/pieces"), tables.read("smollm2/pieces_errors")
-    errors = errors[errors["of"] == "all"]
-    memories = sorted(rows["memory"].unique())
-    order = rows[rows["memory"] == memories[0]].sort_values("kl_whole")["method"]
+    rows = rows.sort_values("kl_whole")
+    errors = errors[errors["of"] == "all"].set_index("error").loc[list(KL_ERRORS)]
     figure, axes = style.panels(1, 3, 2.6)
-    ratio, both, agree = axes[0]
-    shifts = (-0.12, 0.12) if len(memories) > 1 else (0.0,)
-    for memory, shift, colour in zip(memories, shifts, COLOURS):
-        own = rows[rows["memory"] == memory].set_index("method").loc[order].reset_index()
-        dots(ratio, own, "kl", [colour] * len(own), shift=shift)
-        place = [each + shift for each in range(len(own))]
-        both.hlines(place, own["kl_whole"], own["kl_pieces"], color=colour, linewidth=0.8)
-        both.plot(own["kl_pieces"], place, "o", color=colour, markersize=4)
-        both.plot(own["kl_whole"], place, "o", color=colour, markerfacecolor="white", markersize=4)
-        found = errors[errors["memory"] == memory].set_index("error").loc[list(KL_ERRORS)]
-        for way, more, fill in (("whole", -0.08, "white"), ("in_pieces", 0.08, colour)):
-            place = [each + shift + more for each in range(len(found))]
-            agree.hlines(
-                place, found[f"{way}_low"], found[f"{way}_high"], color=colour, linewidth=1.0
-            )
-            agree.plot(found[way], place, "o", color=colour, markerfacecolor=fill, markersize=4)
-    name_rows(ratio, list(order))
-    name_rows(both, [""] * len(order))
+    (ratio, both, agree), colour, place = axes[0], COLOURS[0], list(range(len(rows)))
+    dots(ratio, rows, "kl", [colour] * len(rows))
+    both.hlines(place, rows["kl_whole"], rows["kl_pieces"], color=colour, linewidth=0.8)
+    both.plot(rows["kl_pieces"], place, "o", color=colour, markersize=4)
+    both.plot(rows["kl_whole"], place, "o", color=colour, markerfacecolor="white", markersize=4)
+    for way, shift, fill in (("whole", -0.08, "white"), ("in_pieces", 0.08, colour)):
+        near = [each + shift for each in range(len(errors))]
+        agree.hlines(near, errors[f"{way}_low"], errors[f"{way}_high"], color=colour, linewidth=1.0)
+        agree.plot(errors[way], near, "o", color=colour, markerfacecolor=fill, markersize=4)
+    name_rows(ratio, list(rows["method"]))
+    name_rows(both, [""] * len(rows))
     name_rows(agree, list(KL_ERRORS.values()))
     ratio_axis(ratio, "KL in pieces / KL read whole")
     both.set_xscale("log")
@@ -299,10 +291,8 @@ def pieces(tables: Tables) -> pyplot.Figure:
     both.set_xlabel("KL in nats")
     agree.set_xlabel("rank correlation of error and KL")
     ways = {
-        "read whole": pyplot.Line2D([], [], linestyle="none", marker="o", color=COLOURS[0],
-                                    markerfacecolor="white"),
-        "in pieces": pyplot.Line2D([], [], linestyle="none", marker="o", color=COLOURS[0]),
-    }  # fmt: skip
-    several = {f"{each:.3g} of the memory": colour for each, colour in zip(memories, COLOURS)}
-    style.legend_above(ratio, (handles_of(several) if len(memories) > 1 else {}) | ways)
+        way: pyplot.Line2D([], [], linestyle="none", marker="o", color=colour, markerfacecolor=fill)
+        for way, fill in (("read whole", "white"), ("in pieces", colour))
+    }
+    style.legend_above(ratio, ways)
     return figure

@@ -1,7 +1,10 @@
-"""Tables of a study: errors in each unit over those of another choice, as means with intervals."""
+"""The command of a study, and its tables: errors in each unit over those of another choice, as
+means with intervals."""
 
-from collections.abc import Iterable
+from argparse import ArgumentParser, Namespace, _SubParsersAction
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pandas
 
@@ -12,6 +15,23 @@ METRICS = {
     "spectral": "errors.relative_spectral_error",
     "mean": "errors.relative_l2.mean",
 }
+
+
+def add_study(
+    commands: "_SubParsersAction[Any]",
+    name: str,
+    text: str,
+    run: Callable[[Namespace], list[str]],
+    words: str,
+) -> ArgumentParser:
+    """A command that writes tables into --out, with `words` in the list of commands and `text` in
+    its own help."""
+    parser: ArgumentParser = commands.add_parser(
+        name, help=words, description=" ".join(text.split())
+    )
+    parser.add_argument("-o", "--out", required=True, type=Path, metavar="DIR")
+    parser.set_defaults(run=run)
+    return parser
 
 
 def ratio_table(
