@@ -67,10 +67,14 @@ def texts_of_generation(
 ) -> list[Text]:
     """The texts that a call of generate() gave back, without padding."""
     arguments = bound(heard.function, given, named)
-    recorded = "generate() is recorded of input_ids, and with one answer to each"
+    recorded = "generate() is recorded of input_ids, and with answers that begin with them"
     prompts = _ids(arguments.get("input_ids", arguments.get("inputs")), recorded)
     made = getattr(answer, "sequences", answer)
-    count = prompts.shape[1]
+    count, mask = prompts.shape[1], arguments.get("attention_mask", heard.mask)
+    answers = len(made) // len(prompts)  # num_return_sequences, the answers to a prompt together
+    prompts = prompts.repeat_interleave(answers, dim=0)
+    if answers > 1 and mask is not None and len(mask) < len(prompts):
+        mask = mask.repeat_interleave(answers, dim=0)
     if len(prompts) != len(made) or not torch.equal(made[:, :count].cpu(), prompts.cpu()):
         raise Fault(f"{recorded}; call it so")
     if heard.config is None:
@@ -87,7 +91,6 @@ def texts_of_generation(
     settings = [name for name in arguments if hasattr(heard.config, name)]
     own = inspect.signature(heard.function).parameters
     _refuse_dropped("generate()", arguments, {*own, *settings})
-    mask = arguments.get("attention_mask", heard.mask)
     kept = _kept(prompts, mask)
     if any(name in arguments for name in BY_TOKEN):
         raise Fault(f"generate() is given {', '.join(BY_TOKEN)}; leave them out")

@@ -12,15 +12,19 @@
 namespace kvbench {
 namespace {
 
-// The first note of a kind, and how many layers have one.
+// The first note of a kind, and how many layers, or sequences, have one.
 struct Finding {
+  const char* of = "layers";
   std::string place;
   std::string what;
   std::size_t count = 0;
 
   void add(const LayerSurvey& layer, std::string text) {
+    add(layer_path(layer.sequence, layer.layer), std::move(text));
+  }
+  void add(std::string where, std::string text) {
     if (count++ > 0) return;
-    place = layer_path(layer.sequence, layer.layer);
+    place = std::move(where);
     what = std::move(text);
   }
 };
@@ -44,7 +48,9 @@ bool LayerSurvey::is_suspicious() const {
 std::vector<std::string> survey_notes(const std::string& path,
                                       const std::vector<LayerSurvey>& layers) {
   Finding exchanged, repeated, zeros, late, shared;
+  Finding repeated_text{.of = "sequences", .place = {}, .what = {}};
   std::map<std::pair<std::string, std::vector<std::string>>, int> first;  // by sequence and heads
+  std::map<std::string, std::map<int, std::vector<std::string>>> texts;   // by sequence
   for (const LayerSurvey& layer : layers) {
     if (layer.heads.size() > static_cast<std::size_t>(layer.tokens)) {
       exchanged.add(layer, fmt::format("{} KV heads of {} tokens look exchanged; q, k and v are "
@@ -61,6 +67,7 @@ std::vector<std::string> survey_notes(const std::string& path,
                                                 : "leave padding before a text out of q, k and v"));
     }
     if (layer.all_zero()) continue;
+    texts[layer.sequence][layer.layer] = layer.heads;
     const std::size_t different = layer.different_heads();
     if (different < layer.heads.size()) {
       repeated.add(layer, fmt::format("{} KV heads are copies of {}: memory is {:.3g} times the "
@@ -84,12 +91,22 @@ std::vector<std::string> survey_notes(const std::string& path,
                                     place->second, place->second));
     }
   }
+  std::map<std::map<int, std::vector<std::string>>, std::string> known;  // the first sequence
+  for (const auto& [sequence, tensors] : texts) {
+    const auto [same, is_new] = known.emplace(tensors, sequence);
+    if (is_new) continue;
+    repeated_text.add(
+        "/sequences/" + sequence,
+        fmt::format("the keys and values are those of sequence {}; it counts as one more text, and "
+                    "intervals over texts are too narrow; list the others in select.sequences",
+                    same->second));
+  }
   std::vector<std::string> notes;
-  for (const Finding& finding : {exchanged, repeated, zeros, late, shared}) {
+  for (const Finding& finding : {exchanged, repeated, zeros, late, shared, repeated_text}) {
     if (finding.count == 0) continue;
     notes.push_back(fmt::format(
         "{}: {}: {}{}", path, finding.place, finding.what,
-        finding.count > 1 ? fmt::format(" (and {} more layers)", finding.count - 1) : ""));
+        finding.count > 1 ? fmt::format(" (and {} more {})", finding.count - 1, finding.of) : ""));
   }
   return notes;
 }

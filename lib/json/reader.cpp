@@ -11,7 +11,8 @@ namespace kvbench {
 using nlohmann::json;
 
 bool read_object(const json& given, const std::vector<std::string>& known, const std::string& owner,
-                 const std::string& pointer, ErrorList& errors) {
+                 const std::string& pointer, ErrorList& errors,
+                 const std::map<std::string, std::string>& elsewhere) {
   if (!given.is_object()) {
     errors.add(pointer, fmt::format("must be an object with {}, got {}", fmt::join(known, ", "),
                                     shown(given)));
@@ -22,7 +23,13 @@ bool read_object(const json& given, const std::vector<std::string>& known, const
     bool found = false;
     for (const std::string& name : known) found = found || name == key;
     if (found) continue;
-    const std::string near = errors.is_full() ? "" : did_you_mean(key, known);
+    const auto there = elsewhere.find(key);
+    std::string near;
+    if (there != elsewhere.end()) {
+      near = did_you_mean(there->second);
+    } else if (!errors.is_full()) {
+      near = did_you_mean(key, known);
+    }
     errors.add(
         child(pointer, key),
         fmt::format("unknown key of {}{}", owner,

@@ -2,6 +2,7 @@
 // leaves an error if the file holds something else.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,9 +13,10 @@
 namespace kvbench {
 
 // Whether `given` is an object; every key of it that is not in `known` is an error. `owner` says
-// whose keys they are ("a sweep file").
+// whose keys they are ("a sweep file"), and `elsewhere` where the file has such a key.
 bool read_object(const nlohmann::json& given, const std::vector<std::string>& known,
-                 const std::string& owner, const std::string& pointer, ErrorList& errors);
+                 const std::string& owner, const std::string& pointer, ErrorList& errors,
+                 const std::map<std::string, std::string>& elsewhere = {});
 
 // The member `key` of `object`, or null if it is absent (`object` may be no object at all).
 const nlohmann::json* member(const nlohmann::json& object, const std::string& key);

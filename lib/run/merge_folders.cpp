@@ -19,6 +19,7 @@
 #include "run/cache_files.hpp"
 #include "run/memory_estimate.hpp"
 #include "run/shard_selection.hpp"
+#include "sweep/dump_paths.hpp"
 #include "system/error.hpp"
 #include "system/file.hpp"
 #include "system/file_lock.hpp"
@@ -240,7 +241,8 @@ MergeOutcome merge_folders(const MergeRequest& request, MergeObserver& observer)
   if (errors.none()) errors.gather([&] { target.emplace(request, observer); });
   const auto memory_limit =
       static_cast<double>(request.memory_limit > 0 ? request.memory_limit : usable_memory());
-  errors.gather([&] { journals.emplace(request.folders, *request.algorithms, memory_limit); });
+  errors.gather(
+      [&] { journals.emplace(folders_named(request.folders), *request.algorithms, memory_limit); });
   if (journals) {
     errors.gather([&] { refuse_other_results(request.out, journals->plan(), kOtherSweepRemedy); });
     errors.gather([&] { check_results_limit(journals->plan(), memory_limit); });

@@ -12,7 +12,7 @@
 namespace kvbench {
 
 struct MergeRequest {
-  std::vector<std::string> folders;  // folders of runs with a shard each
+  std::vector<std::string> folders;  // folders of runs with a shard each, or globs
   std::string out;                   // the results file
   const std::vector<AlgorithmDescription>* algorithms = &all_algorithms();
   std::uint64_t memory_limit = 0;  // bytes; 0: what the process may use

@@ -30,13 +30,14 @@ bool is_pattern(const std::string& written) {
   return written.find_first_of("*?[") != std::string::npos;
 }
 
-std::vector<std::string> files_of_glob(const std::string& pattern) {
+std::vector<std::string> files_of_glob(const std::string& pattern, bool folders = false) {
   std::vector<std::string> files;
   glob_t matches{};
   if (glob(pattern.c_str(), GLOB_NOSORT, nullptr, &matches) == 0) {
     for (std::size_t i = 0; i < matches.gl_pathc; ++i) {
       std::error_code ignored;
-      if (!fs::is_directory(matches.gl_pathv[i], ignored)) files.emplace_back(matches.gl_pathv[i]);
+      const bool is_folder = fs::is_directory(matches.gl_pathv[i], ignored);
+      if (is_folder == folders) files.emplace_back(matches.gl_pathv[i]);
     }
   }
   globfree(&matches);
@@ -67,7 +68,9 @@ std::vector<std::string> files_named(const std::string& written, const std::stri
       files_of_glob(absolute ? written : escaped(folder) + "/" + written);
   if (files.empty()) {
     errors.add(place, (is_pattern(written) ? "no file matches " : "there is no file ") + written +
-                          "; relative paths start at the folder of the sweep file, " + folder);
+                          (absolute ? "; name one that exists"
+                                    : "; relative paths start at the folder of the sweep file, " +
+                                          folder));
   }
   return files;
 }
@@ -131,6 +134,18 @@ std::vector<std::string> dumps_of_option(const std::vector<std::string>& written
     paths.insert(paths.end(), files.begin(), files.end());
   }
   errors.throw_if_any();
+  return paths;
+}
+
+std::vector<std::string> folders_named(const std::vector<std::string>& written) {
+  std::vector<std::string> paths;
+  for (const std::string& path : written) {
+    std::error_code ignored;
+    std::vector<std::string> folders;
+    if (is_pattern(path) && !fs::exists(path, ignored)) folders = files_of_glob(path, true);
+    if (folders.empty()) folders = {path};
+    paths.insert(paths.end(), folders.begin(), folders.end());
+  }
   return paths;
 }
 

@@ -19,6 +19,9 @@ std::vector<std::string> files_named(const std::string& written, const std::stri
 std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std::string& folder,
                                          const std::string& pointer, ErrorList& errors);
 
+// Folders as they are, and those that globs match, in byte order; a glob without one stays.
+std::vector<std::string> folders_named(const std::vector<std::string>& written);
+
 // The dumps of a command's option --dump: paths as they are, and the files of globs. A glob without
 // a file is an InputError.
 std::vector<std::string> dumps_of_option(const std::vector<std::string>& written);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "json/document.hpp"
@@ -50,11 +52,28 @@ std::optional<std::vector<int>> read_indices(const json& object, const std::stri
   return std::vector<int>(read->begin(), read->end());
 }
 
+// By name, where a sweep file has a key, itself or in one of its sections.
+const std::map<std::string, std::string>& places_of_keys() {
+  static const std::map<std::string, std::string> places = [] {
+    std::map<std::string, std::string> found;
+    for (const SweepKeys* keys :
+         {&sweep_file_keys(), &select_keys(), &replay_keys(), &evaluate_keys(), &seeds_keys(),
+          &memory_keys(), &output_keys()}) {
+      const std::string section = keys == &sweep_file_keys() ? "" : "/" + keys->owner;
+      for (const SweepKey& key : keys->keys) found.emplace(key.name, section + "/" + key.name);
+    }
+    return found;
+  }();
+  return places;
+}
+
 }  // namespace
 
 bool read_object(const json& given, const SweepKeys& keys, const std::string& pointer,
                  ErrorList& errors) {
-  return read_object(given, keys.names(), keys.owner, pointer, errors);
+  const bool is_section = std::ranges::count(pointer, '/') < 2;
+  return read_object(given, keys.names(), keys.owner, pointer, errors,
+                     is_section ? places_of_keys() : std::map<std::string, std::string>());
 }
 
 std::optional<std::int64_t> read_integer(const json& given, IntegerRange range,

@@ -224,6 +224,19 @@ class Notes(Brought):
         for said in self.notes(q, k, v):
             self.assertIn("52 KV heads of 4 tokens look exchanged", said)
 
+    def test_one_text_twice_is_told(self):
+        q, k, v = tensors()
+        path = self.dump("d.h5", {0: self.one(q, k, v)[0], 1: self.one(q, v, k)[0]}, prompt=48)
+        with h5py.File(path, "a") as file:
+            for name in ("t", "u", "of two layers", "of other values"):
+                file.copy("sequences/s", f"sequences/{name}")
+            del file["sequences/of two layers/layers/1"]
+            file["sequences/of other values/layers/1/v"][1, 63, 0] += 1
+        said = kvbench("plan", "--dump", path, "--algorithm", "exact").stderr
+        self.assertIn("/sequences/t: the keys and values are those of sequence s;", said)
+        self.assertIn("select.sequences (and 1 more sequences)", said)
+        self.assertEqual(said.count("note:"), 1, said)
+
     def test_a_head_with_other_values_is_another_one(self):
         q, k, v = tensors()
         k[1] = k[0]

@@ -32,6 +32,13 @@ class Merge(Folder):
         self.assertEqual(done.returncode, DONE, done.stderr)
         return deterministic(self.results("whole")), (self.folder / "whole/results.rows.h5").read_bytes()
 
+    def test_folders_by_a_glob(self):
+        self.assertEqual(kvbench("merge", self.folder / "[12]", "--out", self.out).returncode, DONE)
+        self.assertEqual(deterministic(self.results("merged")), self.whole()[0])
+        done = kvbench("merge", self.folder / "[34]", "--out", self.folder / "none.json")
+        self.assertEqual(done.returncode, BAD_INPUT)
+        self.assertIn("[34]: has no journal.jsonl", done.stderr)
+
     def test_merges_into_one_file_take_turns(self):
         self.out.parent.mkdir()
         with locked(self.folder / "merged/results.json.lock"):

@@ -190,11 +190,20 @@ class Generated(Called):
         ids[1, 8] = 1
         self.refused("attention_mask has holes", ids, model=self.loaded, call="generate", **self.named)
 
+    def test_several_answers_to_each_prompt(self):
+        ids = self.asked.clone()
+        ids[1, :5] = 1  # padding
+        torch.manual_seed(0)
+        found = self.generated(ids, num_return_sequences=2, do_sample=True)
+        torch.manual_seed(0)
+        answers = self.loaded.generate(ids, num_return_sequences=2, **{**self.named, "do_sample": True})
+        self.assertEqual(found, [row[5 * (index > 1):] for index, row in enumerate(answers.tolist())])
+        self.assertEqual(len({tuple(text) for text in found}), 4)
+
     def test_ends_and_arguments_that_are_unknown(self):
         def refused(words: str, *given: object, **named: object) -> None:
             self.refused(words, *given, model=self.loaded, call="generate", **{**self.named, **named})
         refused("stopping_criteria or stop_strings", self.asked, stopping_criteria=[Ends()])
-        refused("one answer to each", self.asked, num_return_sequences=2, do_sample=True)
         refused("no input_ids|of input_ids", inputs_embeds=self.loaded.get_input_embeddings()(self.asked))
         cache = DynamicCache()
         self.loaded(self.asked[:, :4], past_key_values=cache)

@@ -3,6 +3,7 @@ what errors name."""
 
 import dataclasses
 import json
+import os
 import re
 import tempfile
 import unittest
@@ -44,6 +45,21 @@ class Forms(unittest.TestCase):
                            rows={"last": np.int64(4)}, threads=np.int64(1))
         np.testing.assert_array_equal(plain.outputs, numpys.outputs)
         self.assertEqual(plain.record["key"], numpys.record["key"])
+
+    def test_short_floats_are_the_decimals_that_are_printed(self):
+        dump = Path(__file__).resolve().parents[2] / "data/clusterable.h5"
+        for three in (np.float32(0.3), np.float16(0.3), np.array(0.3, np.float32)):
+            found = kb.replay(*arrays(), "h2o", budget=16, recent_fraction=three, prompt=P, scale=0.25)
+            self.assertEqual(found.record["key"]["params"]["recent_fraction"], 0.3)
+        scaled = [kb.replay(*arrays(), "window", budget=16, prompt=P, scale=scale).errors
+                  for scale in (np.float32(0.3), 0.30000001192092896, 0.3)]
+        self.assertEqual(scaled[0], scaled[1])  # a measured number is exact
+        self.assertNotEqual(scaled[0], scaled[2])
+        with tempfile.TemporaryDirectory() as folder:
+            found = kb.run({"dumps": os.path.relpath(dump), "algorithms": [
+                {"algorithm": "window", "params": {"budget": np.array([0.3, 0.7], np.float32)}}]},
+                out=Path(folder) / "a", quiet=True)
+            self.assertEqual({cell["key"]["params"]["budget"] for cell in found.cells}, {0.3, 0.7})
 
     def test_a_sweep_of_numpys_numbers_and_paths(self):
         dump = Path(__file__).resolve().parents[2] / "data/clusterable.h5"

@@ -195,7 +195,13 @@ class Forms(unittest.TestCase):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             self.recorded((arrays(), {}), (arrays(1), {}))
+        with self.assertWarnsRegex(UserWarning, "sequence b: the keys and values are those of sequence a"):
+            with kb.Recorder(SWEEP, out=self.folder / "twice", layers=1, quiet=True) as recorder:
+                for sequence in "ab":
+                    recorder.layer(sequence, 0, q, k, v, scale=0.25)
         self.refused("--kv-layer", ((q, k, v), {}), ((q, None, None), {}))
+        with self.assertRaisesRegex(kb.Error, "none.json: cannot read: No such file .*; name a sweep file"):
+            kb.Recorder("none.json", out=self.folder / "none", layers=1)
         turned = [each.transpose(1, 0, 2) for each in (q, k, v)]
         self.refused(r"give q.transpose\(1, 0, 2\)", (turned, {}))
         self.assertEqual(self.recorded(([each.transpose(1, 0, 2) for each in turned], {})), self.recorded(((q, k, v), {})))

@@ -35,7 +35,7 @@ int merge(const MergeRequest& request) {
 Command add_merge(CLI::App& app) {
   const auto options = std::make_shared<MergeRequest>();
   CLI::App* command = app.add_subcommand("merge", "Join the journals of shards into one result");
-  command->add_option("DIR", options->folders, "Output folders of `kvbench run --shard`")
+  command->add_option("DIR", options->folders, "Output folders of `kvbench run --shard`, or globs")
       ->required();
   command->add_option("-o,--out", options->out, "The results file to write")
       ->type_name("FILE")

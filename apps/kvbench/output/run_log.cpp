@@ -95,7 +95,7 @@ void log_counts(const Execution& execution, const RunOutcome& outcome) {
              layers.failed, layers.skipped, layers.missing);
   }
   if (counts.skipped > 0 && counts.ok + counts.failed + counts.missing > 0) {
-    log_text("`kvbench plan` of the same sweep lists why cells were skipped\n");
+    log_text("results.json says why each cell was skipped; `kvbench plan` of the sweep lists it\n");
   }
 }
 

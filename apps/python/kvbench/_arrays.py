@@ -13,10 +13,19 @@ from numpy.typing import NDArray
 from kvbench._core import Error
 
 
+def _as_printed(value: Any) -> Any:
+    """Numbers and arrays of NumPy, pandas and others as Python's. np.float32(0.3) is the 0.3 that
+    is printed, as in other sweeps, and not 0.30000001192092896, which would be another cell."""
+    if str(getattr(value, "dtype", "")).removeprefix("torch.") in ("float16", "float32"):
+        held = value.detach().cpu() if hasattr(value, "detach") else value
+        value = np.asarray(held).astype(str).astype(np.float64)
+    return value.tolist()
+
+
 def plain(value: Any) -> Any:
-    """Numbers and arrays of NumPy, pandas and others as Python's, and paths as text, for JSON."""
+    """Numbers and arrays as Python's, and paths as text, for JSON."""
     if hasattr(value, "tolist"):
-        return value.tolist()
+        return _as_printed(value)
     if isinstance(value, range):
         return list(value)
     if isinstance(value, os.PathLike):
@@ -54,7 +63,7 @@ def json_text(document: Any, indent: int | None = None) -> str:
 def number(value: Any) -> Any:
     """A number of NumPy, or an array of one without dimensions, as Python's; others as they are."""
     is_array = isinstance(value, np.ndarray) and value.ndim == 0
-    return value.item() if is_array or isinstance(value, np.generic) else value
+    return _as_printed(value) if is_array or isinstance(value, np.generic) else value
 
 
 def _single(value: Any) -> Any:

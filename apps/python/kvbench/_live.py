@@ -171,6 +171,7 @@ class LiveDump:
         self._facts: dict[str, Any] = {}
         self._sequences: dict[str, LiveSequence] = {}
         self._surveyed: dict[tuple[Any, ...], int] = {}  # first layers, by sequence and heads
+        self._texts: dict[str, dict[int, list[bytes]]] = {}  # heads by sequence and layer
         self._hashes: list[tuple[str, str]] = []
         self._journals: list[tuple[str, str]] = []
         self._thread = ThreadPoolExecutor(1, "kvbench-layer")
@@ -182,7 +183,13 @@ class LiveDump:
         if not isinstance(sweep, dict):
             path = Path(sweep)
             folder = path.parent
-            sweep = json.loads(_core.plain_json(path.read_text(encoding="utf-8"), str(path)))
+            try:
+                text = path.read_text(encoding="utf-8")
+            except OSError as error:
+                raise _core.Error(
+                    f"{path}: cannot read: {error.strerror}; name a sweep file"
+                ) from None
+            sweep = json.loads(_core.plain_json(text, str(path)))
         if "dumps" in sweep:
             raise _core.Error(
                 f"{self._of}: sweep: /dumps: the layers are measured as they come; leave dumps out"
@@ -282,6 +289,8 @@ class LiveDump:
                 f"the keys of the last {tokens - end} of {tokens} tokens are zero in every KV "
                 f"head, as in a static cache that is not full; give the first {end} tokens alone"
             )
+        if is_used:
+            self._texts.setdefault(sequence, {})[layer] = heads
         first = self._surveyed.setdefault((sequence, *heads), layer)
         if is_used and first != layer:
             found.append(
@@ -290,6 +299,20 @@ class LiveDump:
             )
         for what in found:
             warnings.warn(f"{self._of}: sequence {sequence}, layer {layer}: {what}", stacklevel=4)
+
+    def _warn_of_repeated_texts(self) -> None:
+        named: list[str] = []
+        for sequence, layers in self._texts.items():
+            same = next((each for each in named if self._texts[each] == layers), None)
+            if same is None:
+                named.append(sequence)
+                continue
+            warnings.warn(
+                f"{self._of}: sequence {sequence}: the keys and values are those of sequence "
+                f"{same}; it counts as one more text, and intervals over texts are too narrow; "
+                "read each text once",
+                stacklevel=4,
+            )
 
     def wait(self) -> None:
         """For the layer that is replayed; raises what its run raised."""
@@ -344,6 +367,7 @@ class LiveDump:
         self.wait()
         if self._outline is None or not self._sequences:
             raise _core.Error(f"{self._of}: no layer was given; nothing was measured")
+        self._warn_of_repeated_texts()
         image, self._outline = _image(self._outline), None
         with self._named():
             state = _core.finish_layers(

@@ -221,7 +221,7 @@ def _sweep_file(sweep: dict[str, Any], out: Path) -> Iterator[Path]:
     """The sweep as a file next to its results; paths of dumps and cache files start at the working
     folder. If the run is refused, the file is again what it was."""
     document = {"schema_version": 1, "name": sweep_name(out), **sweep}
-    if isinstance(document.get("dumps"), (list, tuple)):
+    if "dumps" in document:
         document["dumps"] = _absolute(document["dumps"])
     text = json_text(sweep_with_absolute_paths(document), indent=1)
     out.mkdir(parents=True, exist_ok=True)
