@@ -531,7 +531,7 @@ def refuse_difference(place: str, found: Difference, tolerance: float, is_square
             f"{message}; check the scale: {found.scale_factor:.3g} times --scale explains most of "
             "it; also --sliding-window, --logit-softcap, --order and the order of heads"
         )
-    if found.relative < 4 * found.allowed:
+    if found.relative < 4 * found.half:
         raise Fault(
             f"{message}; no other scale explains it, and arithmetic in 16 bits may: give q, k and "
             f"v as attention used them, or --tolerance {2 * found.relative:.1g}"

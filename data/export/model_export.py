@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 import torch
 import transformers
-from format.dump_file import FORMAT, TOLERANCE, Fault, Rope, differences, is_of_second_format
+from format.dump_file import FORMAT, Fault, Rope, is_of_second_format, layer_differences
 from format.evidence import Evidence, read_evidence
 from transformers import AutoConfig
 
@@ -185,16 +185,16 @@ def holds(stored: str, computed: torch.dtype) -> bool:
 
 def proven(path: Path, exact: bool) -> None:
     """Recomputes the outputs from what the file holds."""
-    for place, difference in differences(path).items():
-        if difference <= TOLERANCE:
+    for place, found in layer_differences(path).items():
+        if found.relative <= found.single:
             continue
         if exact:
             raise Fault(
                 f"{path}, {place}: the stored q, k and v give outputs that differ by "
-                f"{difference:.2g} from the model's; the file is not used"
+                f"{found.relative:.2g} from the model's; the file is not used"
             )
         say(
-            f"{place}: stored rounded, so that its outputs recompute to {difference:.2g} only; "
+            f"{place}: stored rounded, so that its outputs recompute to {found.relative:.2g} only; "
             "--round has the model attend with what is stored"
         )
 

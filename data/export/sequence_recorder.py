@@ -18,6 +18,7 @@ from format.dump_file import (
     LayerWriter,
     Rope,
     Terms,
+    allowed_difference,
     exact_rows,
     relative_difference,
 )
@@ -376,7 +377,10 @@ def prove(
             slope = 0.0 if slopes is None else float(slopes[head])
             exact = exact_rows(q[head], k, v, terms, sink, slope)
             difference = relative_difference(exact, out[head])
-            if not difference <= TOLERANCE:
+            allowed = TOLERANCE
+            if difference > TOLERANCE:
+                allowed = allowed_difference(q[head], k, terms, slope)
+            if not difference <= allowed:
                 raise Fault(
                     f"{place}, head {head}: the model's output differs by {difference:.2g} "
                     "from attention with its q, k, v, scale, window and soft-cap: its "

@@ -111,7 +111,15 @@ def exact_rows(
 ) -> np.ndarray:
     """Attention [R, dv] of one head in float64: q [R, d] are the last R rows of k [n, d]. `sink`: a
     logit of no token; `slope`: of ALiBi."""
-    q, k, v = (t.astype(np.float64) for t in (q, k, v))
+    x = seen_logits(q, k, terms, slope)
+    most = np.maximum(x.max(axis=1, keepdims=True), sink)
+    p = np.exp(x - most)
+    return p @ v.astype(np.float64) / (p.sum(axis=1, keepdims=True) + np.exp(sink - most))
+
+
+def seen_logits(q: np.ndarray, k: np.ndarray, terms: Terms, slope: float = 0.0) -> np.ndarray:
+    """Logits [R, n] of one head in float64, -inf where a row does not see a token."""
+    q, k = (t.astype(np.float64) for t in (q, k))
     row, token = np.arange(len(k) - len(q), len(k))[:, None], np.arange(len(k))[None, :]
     x = terms.scale * q @ k.T
     if terms.softcap > 0:
@@ -123,9 +131,15 @@ def exact_rows(
     if terms.chunk > 0:
         unseen = unseen | (token // terms.chunk != row // terms.chunk)
     x[unseen] = -np.inf
-    most = np.maximum(x.max(axis=1, keepdims=True), sink)
-    p = np.exp(x - most)
-    return p @ v / (p.sum(axis=1, keepdims=True) + np.exp(sink - most))
+    return x
+
+
+def allowed_difference(q: np.ndarray, k: np.ndarray, terms: Terms, slope: float = 0.0) -> float:
+    """How far outputs of arithmetic in float32 may be off, relative, as in `kvbench validate`: the
+    largest logit is rounded like every other number, and an error of x is a factor of e^x."""
+    x = seen_logits(q, k, terms, slope)
+    most = float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
+    return TOLERANCE + 2.0 ** -PRECISION["float32"] * (2 + most)
 
 
 def relative_difference(z: np.ndarray, out: np.ndarray, stored: str = "") -> float:
@@ -145,11 +159,13 @@ def relative_difference(z: np.ndarray, out: np.ndarray, stored: str = "") -> flo
 @dataclass(frozen=True)
 class Difference:
     """How far `out` is from what q, k, v give, beyond the rounding of its elements; what is
-    allowed; by which factor the scale would have to change to explain it best (None: not looked
-    for, as all is well), which share of its square that explains, and of how many elements."""
+    allowed of arithmetic in float32, and in 16 bits where q, k and v have them; by which factor the
+    scale would have to change to explain it best (None: not looked for, as all is well), which
+    share of its square that explains, and of how many elements."""
 
     relative: float
-    allowed: float
+    single: float
+    half: float
     scale_factor: float | None = None
     explained: float = 0.0
     elements: int = 0
@@ -162,11 +178,11 @@ class Difference:
         return off > SCALE_TOLERANCE and self.explained > chance
 
     def agrees(self, tolerance: float) -> bool:
-        """Within `tolerance`; where q, k and v are in 16 bits, also what arithmetic in them loses,
-        unless another scale explains it."""
-        if self.relative <= tolerance:
+        """Within `tolerance`, or what arithmetic loses, in 16 bits unless another scale explains
+        it."""
+        if self.relative <= max(tolerance, self.single):
             return True
-        return self.relative <= self.allowed and not self.is_of_scale
+        return self.relative <= self.half and not self.is_of_scale
 
 
 def narrow_types(numbers: np.ndarray) -> set[str]:
@@ -205,7 +221,7 @@ def layer_difference(layer: h5py.Group) -> Difference:
     if PRECISION[stored] > PRECISION["float16"]:  # most of bfloat16's numbers are float16's, too
         stored = min(rounded, key=PRECISION.__getitem__, default=stored)
     narrow = {"float16", "bfloat16"}  # types of 16 bits that q, k and v have
-    most, along, across, square, elements = 0.0, 0.0, 0.0, 0.0, 0
+    most, single, along, across, square, elements = 0.0, TOLERANCE, 0.0, 0.0, 0.0, 0
     for h in range(held["k"].shape[0]):
         k = decode(held["k"][h], element_type(held["k"]))
         if "value_in_key" in held.attrs:
@@ -222,7 +238,8 @@ def layer_difference(layer: h5py.Group) -> Difference:
             output = outputs[head]
             apart = relative_difference(z, output, stored)
             most = max(most, apart)
-            if apart > TOLERANCE:  # a change of the scale may explain a part
+            if apart > TOLERANCE:  # rounded logits or a change of the scale may explain a part
+                single = max(single, allowed_difference(q, k, terms, more[1]))
                 step = SCALE_TOLERANCE / 2
                 moved = replace(terms, scale=terms.scale * (1 + step))
                 slope = (exact_rows(q, k, v, moved, *more) - z) / step
@@ -232,6 +249,7 @@ def layer_difference(layer: h5py.Group) -> Difference:
                 elements += z.size
     return Difference(
         most,
+        single,
         ROUNDINGS * max((2.0 ** -PRECISION[each] for each in narrow), default=0.0),
         1 + along / across if across > 0 else None,
         along**2 / (across * square) if across > 0 else 0.0,

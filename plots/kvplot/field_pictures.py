@@ -22,7 +22,11 @@ FAMILIES = {
 }
 
 # Models whose field is compared with SmolLM2's: folders of tables.
-MODELS = {"gemma": "Gemma 3 270M", "qwen2.5-coder-0.5b": "Qwen2.5-Coder 0.5B"}
+MODELS = {
+    "gemma": "Gemma 3 270M",
+    "qwen2.5-coder-0.5b": "Qwen2.5-Coder 0.5B",
+    "qwen2.5-coder-1.5b": "Qwen2.5-Coder 1.5B",
+}
 
 # Labels of choices.json, with none or few and with many tokens that are always kept.
 KEPT = {

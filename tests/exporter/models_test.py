@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.models.llama import modeling_llama
 
-from format.dump_file import differences
+from format.dump_file import TOLERANCE, differences
 from exported import PLAIN_SWEEP, ROPE_SWEEP, TOKENS, Folder, layer
 
 
@@ -64,6 +64,24 @@ class Architectures(Folder):
         self.assertTrue(long.any() and not long.all())
         np.testing.assert_allclose(layer(self.dump, 0)[2]["inv_freq"][long], scaled[long] / 8,
                                    rtol=1e-6)
+
+    def test_logits_in_the_thousands_are_rounded_and_not_refused(self):
+        """Biases of keys such as Qwen2.5-Coder 1.5B has: float32 rounds logits of 12,000 to 0.001."""
+        path = self.folder / "biased"
+        model = AutoModelForCausalLM.from_pretrained(self.model("llama", attention_bias=True))
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name.endswith(("q_proj.bias", "k_proj.bias")):
+                    parameter.view(-1, 8)[:, 3] += 60.0 if "q_proj" in name else 500.0
+        model.save_pretrained(path)
+        dump = self.exported(path)
+        _, tensors, _ = layer(dump, 0)
+        self.assertGreater(float((tensors["q"][0] @ tensors["k"][0].T).max()) * 8 ** -0.5, 10000)
+        self.assertGreater(max(differences(dump).values()), TOLERANCE)
+        self.assert_valid(dump)
+        q, k, v, out = (tensors[name] for name in ("q", "k", "v", "out"))
+        np.savez(self.folder / "arrays.npz", q=q, k=k, v=v, out=out)
+        self.assert_valid(self.imported(self.folder / "arrays.npz", "--model", "tiny", "--scale", 8 ** -0.5))
 
     def test_qwen3(self):
         self.check("qwen3", d=16, rope=True)

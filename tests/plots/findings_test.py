@@ -77,7 +77,7 @@ def loose_numbers(text, *more):
     """Decimals of a section's prose that no table has to which the section links, or of `more`, to the digits that they
     have."""
     prose = re.sub(r"^```.*?^```$|^\|.*$|^    .*$", "", text, flags=re.MULTILINE | re.DOTALL)
-    prose = re.sub(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->", "", prose, flags=re.DOTALL)
+    prose = re.sub(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->|\d\.\dB\b", "", prose, flags=re.DOTALL)  # 1.5B: a model's name
     known = [cell for name in (*LINK.findall(text), *more) for row in table(name) for cell in row.values()
              if isinstance(cell, float)]
     return [number for number in DECIMAL.findall(prose)
@@ -166,7 +166,7 @@ class Findings(unittest.TestCase):
 
     def test_the_field_of_the_third_model(self):
         page = sections((ROOT / "plots/KEY_OFFSET.md").read_text(encoding="utf-8"))
-        self.assertEqual(loose_numbers(page["The field on Qwen2.5-Coder"].replace("1.5B", "")), [])
+        self.assertEqual(loose_numbers(page["The field on Qwen2.5-Coder"]), [])
 
     def test_heads_with_large_biases_are_those_that_lose(self):
         rows = {(row["layer"], row["kv_head"]): row for row in table("qwen2.5-coder-0.5b/storages")}
@@ -182,6 +182,18 @@ class Findings(unittest.TestCase):
         self.assertEqual((round(min(others), 4), round(max(others), 3)), (0.0872, 0.382))
         self.assertEqual(sorted(rows, key=lambda head: rows[head]["exact | K kivi V kivi"])[-2:], [(9, 1), (11, 1)])
         self.assertLess(max(bias[9, 1], bias[11, 1]), 6)
+
+    def test_heads_with_large_biases_of_the_larger_model(self):
+        rows = {(row["layer"], row["kv_head"]): row for row in table("qwen2.5-coder-1.5b/storages")}
+        bias = {(row["layer"], row["kv_head"]): row["norm"] for row in table("qwen2.5-coder-1.5b/key_bias")}
+        self.assertEqual((len(rows), set(rows)), (56, set(bias)))
+        large = {head for head, norm in bias.items() if norm > 26}
+        self.assertEqual(large, {(0, 0), (0, 1), (1, 0), (7, 1), (15, 1)})
+        for codec in ("q8_0", "q4_0"):
+            of = {head: row[f"exact | K {codec} V {codec}"] for head, row in rows.items()}
+            self.assertEqual(set(sorted(of, key=of.get)[-5:]), large)
+        self.assertEqual(max(rows, key=lambda head: rows[head]["exact | K kivi V kivi"]), (14, 0))
+        self.assertLess(bias[14, 0], 26)
 
     def test_keys_of_llama_cpp(self):
         """The page's table next to llama.cpp's caches, from the tables of both programs."""
@@ -411,6 +423,7 @@ class Findings(unittest.TestCase):
                          [28, 28, 28, 27, 26])
         self.check_the_second_model()
         self.check_the_third_model()
+        self.check_the_fourth_model()
         old = {row["method"]: row["ratio"] for row in table("smollm2/field")}
         new = second | {"attention_matching": second["attention_matching, own references"]}
         self.assertEqual({name for name in old if (old[name] < 1) != (new[name]["mean"] < 1)},
@@ -495,6 +508,29 @@ class Findings(unittest.TestCase):
             ratios = {layer: ratio for layer, ratio in by_layer[name].items() if layer != "method"}
             self.assertEqual(sorted(ratios, key=ratios.get)[-2:], ["0", "8"], name)
             self.assertGreater(ratios["0"], 100_000)
+
+
+    def check_the_fourth_model(self):
+        rows = [row for row in table("qwen2.5-coder-1.5b/field_modes") if row["at"] == 0.2 and "," not in row["method"]]
+        self.assertEqual({(row["units"], row["groups"]) for row in rows}, {(56, 10)})
+        own = [row for row in rows if row["mode"] == "published"]
+        self.assertEqual((len(own), sum(side(row) < 0 for row in own), sum(side(row) > 0 for row in own)), (36, 18, 11))
+        last = [row for row in rows if row["family"] == "attention of the last rows"]
+        self.assertEqual([(side(row), row["holds"]) for row in last], [(-1, 10)] * 18)
+        families = {row["family"]: row for row in table("qwen2.5-coder-1.5b/field_families")
+                    if (row["mode"], row["at"]) == ("published", 0.2)}
+        self.assertEqual(families["attention of the last rows"]["better"], 49)
+        both = table("qwen2.5-coder-1.5b/field_models")
+        self.assertEqual({row["opposed"] for row in both}, {"none"})
+        turned = {model: {(row["choice"], row["at"], row["other_at"], row["other_metric"]): set(row["names"].split())
+                          for row in table(f"{model}/field_orders")
+                          if (row["mode"], row["metric"]) == ("published", "frobenius")}
+                  for model in ("qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")}
+        for key, names in turned["qwen2.5-coder-1.5b"].items():
+            if key[0] in ("mode", "memory") and (key[1] == 0.2 or key[2] == 0.2):
+                self.assertEqual(names, turned["qwen2.5-coder-0.5b"][key], key)
+            elif key[0] == "metric" and key[1] == 0.2:
+                self.assertEqual(names, {"none"}, key)
 
 
 def side(row, name="frobenius"):
