@@ -282,10 +282,11 @@ def prefill(tables: Tables) -> pyplot.Figure:
     figure, axes = style.panels(1, 2, 2.4, sharex=True, sharey=True)
     looks: dict[str, str] = {}
     for axis, (folder, title) in zip(axes[0], models.items()):
-        rows = tables.read(f"{folder}/prefill").set_index(["equal", "block", "at"]).sort_index()
-        for shift, (at, colour) in zip((-0.16, 0.16), zip(rows.index.unique("at"), COLOURS)):
-            own = rows.loc["head", 128, at].set_index(["method", "other"])
-            dots(axis, own.reindex(list(MASKED)), "frobenius", [colour] * len(MASKED), shift=shift)
+        rows = tables.read(f"{folder}/prefill")
+        rows = rows[(rows["equal"] == "head") & (rows["block"] == 128)]
+        for shift, colour, (at, part) in zip((-0.16, 0.16), COLOURS, rows.groupby("at")):
+            own = part.set_index(["method", "other"]).loc[list(MASKED)]
+            dots(axis, own, "frobenius", [colour] * len(own), shift=shift)
             looks[f"{at:g} of the pairs"] = colour
         axis.set_title(title)
         ratio_axis(axis)
