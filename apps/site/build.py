@@ -51,6 +51,7 @@ MENU: dict[str, dict[str, str]] = {
         "plots/PAGING.md": "The cost of paging",
         "plots/ANCHORS.md": "Tokens of an earlier layer",
         "plots/READING.md": "Compressed while it is read",
+        "plots/PREFILL.md": "Masks of a prompt",
         "plots/CALIBRATION.md": "Calibrated on other texts",
         "plots/METRICS.md": "Which metric to trust",
         "plots/GALLERY.md": "Gallery",

@@ -33,6 +33,7 @@ COMMANDS = (
     "paging",
     "papers",
     "pieces",
+    "prefill",
     "questions",
     "report",
     "table",

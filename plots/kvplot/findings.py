@@ -32,6 +32,7 @@ from kvplot.study_pictures import (
     key_offset_kl,
     paging,
     pieces,
+    prefill,
     questions,
 )
 
@@ -300,6 +301,7 @@ PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "paging": paging,
     "anchors": anchors,
     "pieces": pieces,
+    "prefill": prefill,
     "reading": reading,
     "density": density,
     "tightness": tightness,

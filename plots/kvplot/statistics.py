@@ -1,7 +1,7 @@
 """Intervals of means over nested units, by the rule of the program's own summary."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 import pandas
@@ -90,7 +90,9 @@ def holds(units: pandas.DataFrame, column: str, by: list[str], name: str) -> pan
     same = 0 * whole
     for text, each in sides.items():
         own = pandas.MultiIndex.from_frame(units.loc[units["sequence"] == text, by])
-        same += ((each == whole) & (whole != 0) & whole.index.isin(own)).astype(int)
+        same += (
+            (each.reindex(whole.index) == whole) & (whole != 0) & whole.index.isin(own)
+        ).astype(int)
     return same.rename(name).reset_index()
 
 
@@ -99,15 +101,14 @@ def holds(units: pandas.DataFrame, column: str, by: list[str], name: str) -> pan
 ENDS = 1.02
 
 
-def at_equal(own: pandas.DataFrame, cost: str, metric: str, at: float) -> float:
-    """`metric` of a reference's settings in one unit where `cost` is `at`, interpolated log against
-    log; NaN beyond its settings, whose ends reach 2 % further with the same value."""
+def at_equal(own: pandas.DataFrame, cost: str, metric: str, at: Any) -> Any:
+    """`metric` of a reference's settings in one unit where `cost` is `at`, a number or an array,
+    interpolated log against log; NaN beyond its settings, whose ends reach 2 % further with the
+    same value."""
     own = own.sort_values(cost)
-    if not own[cost].iloc[0] / ENDS <= at <= own[cost].iloc[-1] * ENDS:
-        return float("nan")
-    return float(
-        numpy.exp(numpy.interp(numpy.log(at), numpy.log(own[cost]), numpy.log(own[metric])))
-    )
+    near = (own[cost].iloc[0] / ENDS <= at) & (at <= own[cost].iloc[-1] * ENDS)
+    value = numpy.interp(numpy.log(at), numpy.log(own[cost]), numpy.log(own[metric]))
+    return numpy.where(near, numpy.exp(value), numpy.nan)[()]
 
 
 def standard_error(table: pandas.DataFrame, column: str) -> "pandas.Series[float]":

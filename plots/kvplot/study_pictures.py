@@ -263,6 +263,39 @@ def anchors(tables: Tables) -> pyplot.Figure:
     return figure
 
 
+# Pairs of the figure of masks: a rule, what it is compared with, and their words.
+MASKED = {
+    ("flexprefill", "xattention"): "FlexPrefill / XAttention",
+    ("streaming_llm", "xattention"): "window, 64 sinks / XAttention",
+    ("streaming_llm, 4 sinks", "xattention"): "window, 4 sinks / XAttention",
+    ("streaming_llm", "flexprefill"): "window, 64 sinks / FlexPrefill",
+    ("xattention", "exact masses"): "XAttention / exact masses",
+    ("flexprefill", "exact masses"): "FlexPrefill / exact masses",
+    ("streaming_llm", "exact masses"): "window, 64 sinks / exact masses",
+}
+
+
+def prefill(tables: Tables) -> pyplot.Figure:
+    """Error of a mask of the prompt over another's at equal fractions of the pairs; a panel per
+    model."""
+    models = {"smollm2": "SmolLM2-135M", "qwen2.5-coder-0.5b": "Qwen2.5-Coder 0.5B"}
+    figure, axes = style.panels(1, 2, 2.4, sharex=True, sharey=True)
+    looks: dict[str, str] = {}
+    for axis, (folder, title) in zip(axes[0], models.items()):
+        rows = tables.read(f"{folder}/prefill")
+        rows = rows[(rows["equal"] == "head") & (rows["block"] == 128)]
+        for shift, colour, (at, part) in zip((-0.16, 0.16), COLOURS, rows.groupby("at")):
+            own = part.set_index(["method", "other"]).loc[list(MASKED)]
+            dots(axis, own, "frobenius", [colour] * len(own), shift=shift)
+            looks[f"{at:g} of the pairs"] = colour
+        axis.set_title(title)
+        ratio_axis(axis)
+    name_rows(axes[0][0], list(MASKED.values()))
+    figure.supxlabel("ratio of Frobenius errors", fontsize="medium")
+    style.legend_above(axes[0][0], handles_of(looks))
+    return figure
+
+
 KL_ERRORS = {"replay": "replay", "live": "compressed\nmodel's own", "dense": "dense pass"}
 
 

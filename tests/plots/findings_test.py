@@ -268,7 +268,7 @@ class Findings(unittest.TestCase):
             self.assertEqual(change[setting]["kl_holds"], change[setting]["texts"])
 
     def test_pages_of_studies(self):
-        for name in ("ANCHORS", "CALIBRATION", "PAGING", "READING"):
+        for name in ("ANCHORS", "CALIBRATION", "PAGING", "PREFILL", "READING"):
             for title, text in sections((ROOT / f"plots/{name}.md").read_text(encoding="utf-8")).items():
                 with self.subTest(name=name, title=title):
                     self.assertEqual(loose_numbers(text), [])
@@ -323,6 +323,40 @@ class Findings(unittest.TestCase):
         for words, own in (("the layer after an anchor finds", [x for (a, b), x in pairs.items() if b == a + 1]),
                            ("Layer 0 finds", [x for (a, _), x in pairs.items() if a == 0])):
             self.assertIn(f"{words} {min(own):.2f} to {max(own):.2f} of", page)
+
+    def test_claims_of_prefill(self):
+        """Verdicts and counts of its prose."""
+        page = " ".join((ROOT / "plots/PREFILL.md").read_text(encoding="utf-8").split())
+        wider, above, middle = 3.908770 / 2.262157, [], []  # Student's t of nine degrees for 5 % of 14, and for 5 %
+        for model, lower, layer_0 in (("smollm2", (0, 15), -1), ("qwen2.5-coder-0.5b", (0, 6, 12), 1)):
+            rows = {(row["method"], row["other"], row["at"]): row for row in table(f"{model}/prefill")
+                    if (row["equal"], row["block"]) == ("head", 128)}
+            decided = {key: side(row) for key, row in rows.items() if side(row)}
+            self.assertEqual((len(rows), {rows[key]["groups"] - rows[key]["holds"] for key in decided}), (14, {0}))
+            self.assertEqual({key: side for key, side in decided.items() if side < 0}, {("streaming_llm", "flexprefill", 0.45): -1})
+            self.assertEqual({key for key in rows if key not in decided} - {("xattention", "exact masses", 0.6)},
+                             {("streaming_llm", "flexprefill", 0.6), ("xattention", "exact masses", 0.45)})
+            for key in decided:
+                if rows[key]["groups"] == 10:
+                    ratio, high = (math.log(rows[key][name]) for name in ("frobenius", "frobenius_high"))
+                    self.assertGreater(abs(ratio), (high - ratio) * wider)
+            layers = {(row["method"], row["other"], row["at"], row["layer"]): row for row in table(f"{model}/prefill_layers")}
+            rises = {key: side(row) for key, row in layers.items() if key[:2] == ("flexprefill", "xattention")}
+            self.assertEqual((len(rises), set(rises.values())), (8, {1}))
+            own = [layers[key]["frobenius"] for key in rises if key[2] == 0.45]
+            self.assertIn(f"{min(own):.2f} to {max(own):.2f} in", page.replace("those of Qwen", "in"))
+            gains = [key[3] for key, row in layers.items() if key[:3] == ("streaming_llm", "flexprefill", 0.45) and side(row) < 0]
+            self.assertEqual(tuple(sorted(gains)), lower)
+            self.assertEqual({side(row) for key, row in layers.items() if key[:2] == ("streaming_llm", "xattention")
+                              and key[3] > 0}, {1})
+            self.assertEqual(side(layers["streaming_llm", "xattention", 0.45, 0]), layer_0)
+            for metric in ("spectral", "mean"):
+                self.assertEqual({side(rows["flexprefill", "xattention", at], metric) for at in (0.45, 0.6)}, {1})
+            both = rows["flexprefill", "xattention", 0.45]
+            above.append(f"{both['rise']:g} of {both['units']:g}")
+            middle += [rows["xattention", "exact masses", at]["frobenius"] for at in (0.45, 0.6)]
+        self.assertIn(f"above 1 in {above[0]} heads and in {above[1]} at 0.45", page)
+        self.assertIn(f"at most {100 * max(middle) - 100:.0f} % above that of exact masses", page)
 
     def test_claims_of_reading(self):
         """Verdicts, counts and ranks of its prose."""

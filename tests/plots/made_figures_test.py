@@ -4,6 +4,7 @@ made_figures_test.py KVBENCH
 Exits 77 where a Python package is missing.
 """
 
+import itertools
 import json
 import math
 import subprocess
@@ -18,7 +19,7 @@ try:
     import h5py
     import numpy
     import pandas
-    from kvplot import Results, ResultsError, anchors, calibration, field_modes, looks, paging, papers, pieces, style
+    from kvplot import Results, ResultsError, anchors, calibration, field_modes, looks, paging, papers, pieces, prefill, style
     from kvplot.dump import Dump
     from kvplot.figure import facts
     from kvplot.figures import (balancekv_layers, bytes_per_token, clusterability, displacement, ecdf, failure_rate,
@@ -345,6 +346,49 @@ class Made(unittest.TestCase):
         self.results([each for each in cells if each["key"]["algorithm"] != "oracle_topk"])
         with self.assertRaisesRegex(ResultsError, "oracle_topk"):
             anchors.run(Namespace(results=[path], out=self.folder))
+
+    def test_prefill_pairs_rules_at_equal_fractions_of_the_pairs(self):
+        """In a prompt of 4 tokens in blocks of 2 there are 10 pairs. Two of the three blocks are those of the diagonal,
+        with 6 pairs; a window of 2 tokens reads 7. Errors are a exp(-3 read): a is 1 with xattention, 3 with a window, and 2, 4
+        and 8 with flexprefill in three texts. They are half as high in a second head. One setting of xattention reads all."""
+        settings = [("xattention", {"block": 2, "threshold": 0.2}, 0.6, 2 / 3), ("xattention", {"block": 2, "threshold": 0.6}, 0.8, 2.5 / 3),
+                    ("xattention", {"block": 2, "threshold": 0.9}, 1.0, 1.0), ("flexprefill", {"block": 2, "coverage": 0.2}, 0.6, 2 / 3),
+                    ("flexprefill", {"block": 2, "coverage": 0.6}, 0.8, 2.5 / 3), ("streaming_llm", {"budget": 1}, 0.4, None),
+                    ("streaming_llm", {"budget": 2}, 0.7, None), ("streaming_llm", {"budget": 3}, 0.9, None)]
+        cells = []
+        for sequence, head, (method, params, read, blocks) in itertools.product("012", (0, 1), settings):
+            a = {"xattention": 1.0, "flexprefill": 2.0 ** (1 + int(sequence)), "streaming_llm": 3.0}[method]
+            error = a / (1 + head) * math.exp(-3 * read) if read < 1 else 1e-17
+            out = cell(method, params, error, 1.0, kv_head=head)
+            out["key"] |= {"sequence": sequence, "prompt_tokens": 4}
+            out["errors"]["relative_spectral_error"] = out["errors"]["relative_frobenius_error"]
+            cells.append({**out, "id": out["id"] + sequence, "derived": {"read_blocks": blocks} if blocks else {}})
+        self.results(cells)
+        path = self.folder / "results.json"
+        table, layers, settings = map(pandas.read_csv, prefill.run(Namespace(results=[path], out=self.folder)))
+        self.assertEqual(set(table["at"]), {0.6})
+        table = table.set_index(["equal", "method", "other"])
+        for equal, units in (("head", 6), ("text", 3)):
+            row = table.loc[equal, "flexprefill", "xattention"]
+            self.assertEqual(list(row[["rise", "holds", "groups", "units"]]), [units, 0, 3, units])
+            for name in ("frobenius", "spectral", "mean"):
+                self.assertAlmostEqual(row[name], 4.0)
+            # The binary logarithms 1, 2 and 3: standard error 1 / sqrt 3, and Student's t of two degrees 4.302653.
+            self.assertAlmostEqual(numpy.log2(row["frobenius_low"]), 2 - 4.302653 / numpy.sqrt(3), places=5)
+            row = table.loc[equal, "streaming_llm", "xattention"]
+            self.assertEqual((round(row["frobenius"], 9), row["holds"]), (3.0, 3))
+            self.assertAlmostEqual(table.loc[equal, "streaming_llm", "flexprefill"]["frobenius"], 0.75)
+        self.assertAlmostEqual(table.loc["head", "flexprefill", "xattention"]["error"], 14 / 3 * 0.75 * math.exp(-1.8))
+        self.assertEqual(list(layers["layer"].unique()), [0])
+        settings = settings.set_index(["method", "setting"])
+        numpy.testing.assert_allclose(settings.loc["xattention"]["read"], [0.6, 0.8, 1.0])
+        numpy.testing.assert_allclose(settings.loc["streaming_llm"]["read"], [0.4, 0.7, 0.9])
+        numpy.testing.assert_allclose(settings.loc["flexprefill"]["frobenius"][:2], 4.0)
+        # A window of 1 reads less than any mask, one of 3 more than any that has an error.
+        numpy.testing.assert_allclose(settings.loc["streaming_llm"]["frobenius"], [numpy.nan, 3.0, numpy.nan])
+        self.results([each for each in cells if each["label"] == "xattention"])
+        with self.assertRaisesRegex(ResultsError, "to pair"):
+            prefill.run(Namespace(results=[path], out=self.folder))
 
     def loop(self, pieces, kl, error=None, memory=0.2):
         """A loop.json of KL by method and text; None: skipped. Errors are 0.1 KL, those of a replay `error` by method."""
