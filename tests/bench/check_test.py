@@ -9,7 +9,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from compare_peers import fallen
 from comparison import TASKS, TOLERANCE, disagreement
-from known_methods import having
 
 
 def rows(**ratios):
@@ -91,26 +90,6 @@ class Measured(unittest.TestCase):
                 self.assertEqual("**" in ratio, float(ratio.strip("*")) >= wanted, (name, peer))
             found.add(peer)
         self.assertGreater(len(found), 5)
-
-
-class Methods(unittest.TestCase):
-    def test_the_table_has_the_methods_with_a_floor(self):
-        page = (Path(__file__).parent / "FLOORS.md").read_text(encoding="utf-8")
-        rows = re.findall(r"^\| `(\w+)` \|", page.split("## Above")[0], re.MULTILINE)
-        self.assertEqual(sorted(rows), sorted(having()["floor"]))
-
-    def test_what_is_above_three_times_its_floor_has_a_reason(self):
-        page = (Path(__file__).parent / "FLOORS.md").read_text(encoding="utf-8")
-        table, reasons = page.split("## Above three times")
-        rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", table, re.MULTILINE)
-        self.assertGreater(len(rows), 40)
-        of_decide = [line.split("|")[1] for line in reasons.splitlines()
-                     if line.startswith("| `")]
-        named = {name for line in of_decide for name in re.findall(r"`(\w+)`", line)}
-        for name, rest in rows:
-            ratio = rest.split("|")[3].strip()
-            if ratio and float(ratio) > 3.0:
-                self.assertIn(name, named)
 
 
 if __name__ == "__main__":
