@@ -151,24 +151,6 @@ TEST_CASE("released h2o masks, forgets and reopens tokens as the published code 
   CHECK(returned);
 }
 
-TEST_CASE("recent_fraction 1 with budget k is the window of k + 1") {
-  const auto owned = make_stream({.tokens = 40, .d = 4, .dv = 2});
-  for (const Index budget : {1, 4, 11}) {
-    CHECK(kept("h2o", owned->stream, 20,
-               {{"budget", integer(budget)}, {"recent_fraction", Value{1.0}}}) ==
-          kept("window", owned->stream, 20, {{"budget", integer(budget + 1)}}));
-  }
-}
-
-TEST_CASE("key_attention is h2o without a recent window") {
-  const auto owned = make_stream({.tokens = 40, .d = 4, .dv = 2, .heads_per_kv = 3});
-  for (const Index budget : {1, 5, 17}) {
-    CHECK(kept("h2o", owned->stream, 20,
-               {{"budget", integer(budget)}, {"recent_fraction", Value{0.0}}}) ==
-          kept("key_attention", owned->stream, 20, {{"budget", integer(budget)}}));
-  }
-}
-
 TEST_CASE("methods that score every row are skipped where prompt queries are missing") {
   const auto owned = make_stream({.tokens = 30, .d = 2, .dv = 2, .first_query = 5});
   for (const char* id : {"h2o", "key_attention"}) {

@@ -9,7 +9,6 @@
 #include "support/naive_metrics.hpp"
 #include "support/naive_rules.hpp"
 #include "support/owned_stream.hpp"
-#include "support/replayed.hpp"
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
@@ -43,27 +42,6 @@ std::unique_ptr<OwnedStream> line(const std::vector<double>& places) {
     queries.push_back({0.1});
   }
   return stream_of(keys, values, {queries});
-}
-
-// The fault of centres over tokens [0, n) and of the covering radius reported for them; "" where
-// there is none.
-std::string error_of_centres(const Stream& stream, Index n, const std::vector<Index>& centres,
-                             double radius) {
-  const Index k = std::ssize(centres);
-  if (std::fabs(radius - naive_covering_radius(stream.keys, 0, n, centres)) > 1e-12) {
-    return "another radius";
-  }
-  if (radius > 2.0 * best_covering_radius(stream.keys, 0, n, k) * (1 + 1e-12)) {
-    return "beyond twice the optimum";
-  }
-  for (const Index a : centres) {
-    for (const Index b : centres) {
-      if (a < b && naive_distance(stream.keys, a, b) < radius * (1 - 1e-12)) {
-        return "two centres closer than the radius";
-      }
-    }
-  }
-  return "";
 }
 
 TEST_CASE("worked: four centres on a line, two recent tokens") {
@@ -201,69 +179,6 @@ TEST_CASE("the first centre may be the key farthest from the mean, or random by 
     seen.insert(kept);
   }
   CHECK(seen.size() > 3);
-}
-
-TEST_CASE("covering radius: within twice the optimum, at most the gap, never growing with k") {
-  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
-    const StreamKind kind = seed % 3 == 0 ? StreamKind::kClustered : StreamKind::kGaussian;
-    const auto owned = make_stream({.tokens = 13, .d = 3, .dv = 2, .kind = kind, .seed = seed});
-    const Stream& stream = owned->stream;
-    double before = std::numeric_limits<double>::infinity();
-    for (Index k = 1; k < 12; ++k) {
-      const Given given = {{"budget", integer(k)}, {"recent", integer(0)}};
-      const double radius = covering_radius(stream, 12, given);
-      std::vector<Index> centres = kept_tokens(run(stream, 12, given).front());
-      centres.pop_back();
-      CHECK(error_of_centres(stream, 12, centres, radius) == "");
-      CHECK(radius <= before * (1 + 1e-12));
-      before = radius;
-    }
-  }
-}
-
-TEST_CASE("covering facts turn red on centres that are not farthest first") {
-  int beyond_optimum = 0;
-  int too_close = 0;
-  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
-    const auto owned =
-        make_stream({.tokens = 13, .d = 3, .dv = 2, .kind = StreamKind::kClustered, .seed = seed});
-    const Stream& stream = owned->stream;
-    // The first k tokens, and nearest first; a radius over the centres' squares.
-    for (Index k = 2; k < 8; ++k) {
-      std::vector<Index> first;
-      std::vector<Index> nearest = {0};
-      for (Index j = 0; j < k; ++j) first.push_back(j);
-      while (std::ssize(nearest) < k) {
-        Index best = -1;
-        for (Index j = 1; j < 12; ++j) {
-          if (std::count(nearest.begin(), nearest.end(), j) > 0) continue;
-          if (best < 0 ||
-              naive_distance(stream.keys, 0, j) < naive_distance(stream.keys, 0, best)) {
-            best = j;
-          }
-        }
-        nearest.push_back(best);
-      }
-      for (const std::vector<Index>& centres : {first, nearest}) {
-        const double radius = naive_covering_radius(stream.keys, 0, 12, centres);
-        const std::string error = error_of_centres(stream, 12, centres, radius);
-        beyond_optimum += error == "beyond twice the optimum" ? 1 : 0;
-        too_close += error == "two centres closer than the radius" ? 1 : 0;
-        CHECK(error_of_centres(stream, 12, centres, 0.5 * radius) == "another radius");
-      }
-    }
-  }
-  CHECK(beyond_optimum > 10);
-  CHECK(too_close > 10);
-}
-
-TEST_CASE("as many centres as tokens is exact attention") {
-  const auto owned = make_stream({.tokens = 30, .d = 4, .dv = 3, .heads_per_kv = 2});
-  const AlgorithmDescription& algorithm = algorithm_named("kcenter");
-  const CellResult result =
-      replay_one(owned->stream, 20, algorithm,
-                 params_for(algorithm, {{"budget", integer(20)}, {"recent", integer(3)}}));
-  CHECK(*result.metrics["errors.relative_l2.max"] < 1e-13);
 }
 
 }  // namespace kcenter_test

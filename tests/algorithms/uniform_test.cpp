@@ -85,19 +85,6 @@ TEST_CASE("uniform, worked: two of five tokens between a sink and a recent token
   CHECK(seen.size() == 10);  // every pair of five; one of them is missed once in 10^8
 }
 
-TEST_CASE("a budget counts sinks and recent tokens") {
-  const auto owned = make_stream({.tokens = 70, .d = 2, .dv = 2});
-  const Given given = {{"budget", integer(20)}, {"sinks", integer(7)}, {"recent", integer(4)}};
-  const Sketch sketch = first_row(owned->stream, 60, given, 1);
-  const Middle middle = middle_of(sketch, 7, 56);
-  CHECK(middle.tokens.size() == 9);
-  CHECK(middle.weight_sum == doctest::Approx(49.0).epsilon(1e-14));
-  const Sketch whole =
-      first_row(owned->stream, 60, {{"budget", integer(60)}, {"sinks", integer(7)}}, 1);
-  CHECK(whole.size() == 61);
-  for (const SketchRow& row : whole.rows()) CHECK(row.w_num == 1.0);
-}
-
 TEST_CASE("with replacement, repeats stand in the weight and rows are distinct tokens") {
   const auto owned = make_stream({.tokens = 40, .d = 2, .dv = 2});
   bool repeated = false;
@@ -142,18 +129,6 @@ TEST_CASE("weights none gives 1, and stores no weight") {
   const Sketch weighted =
       first_row(owned->stream, 35, {{"T", integer(1)}, {"sinks", integer(5)}}, 2);
   CHECK(weighted.kept_counts().bookkeeping == 15);
-}
-
-TEST_CASE("seeds differ, streams differ, and the same seed repeats") {
-  const auto owned = make_stream({.tokens = 70, .d = 2, .dv = 2});
-  const Given given = {{"T", integer(1)}, {"sinks", integer(0)}};
-  CHECK(
-      same_sketch(first_row(owned->stream, 60, given, 4), first_row(owned->stream, 60, given, 4)));
-  CHECK(kept_tokens(first_row(owned->stream, 60, given, 4)) !=
-        kept_tokens(first_row(owned->stream, 60, given, 5)));
-  const std::vector<Index> one = kept_tokens(first_row(owned->stream, 60, given, 4));
-  owned->stream.id.kv_head = 1;
-  CHECK(kept_tokens(first_row(owned->stream, 60, given, 4)) != one);
 }
 
 }  // namespace uniform_test
