@@ -5,7 +5,7 @@
 #include <cmath>
 #include <set>
 
-#include "support/algorithm_named.hpp"
+#include "support/given.hpp"
 #include "support/naive_metrics.hpp"
 #include "support/naive_rules.hpp"
 #include "support/owned_stream.hpp"
@@ -13,11 +13,6 @@
 
 namespace kvbench::test {
 namespace kcenter_test {
-
-using Given = std::vector<std::pair<std::string, Value>>;
-
-Value integer(Index value) { return Value{static_cast<std::int64_t>(value)}; }
-Value word(const char* value) { return Value{std::string(value)}; }
 
 std::vector<Sketch> run(const Stream& stream, Index prompt, const Given& given,
                         std::uint32_t seed = 0) {
@@ -49,21 +44,23 @@ TEST_CASE("worked: four centres on a line, two recent tokens") {
   // 0, then 22 (token 5), then 6 (distance 6: token 3; token 2 is at 5), then 5 or 20?
   // Distances left: 1 -> 1, 5 -> 1, 20 -> 2: token 4.
   const auto owned = line({0, 1, 5, 6, 20, 22, 3, 4, 9});
-  const auto sketch = run(owned->stream, 8, {{"budget", integer(6)}, {"recent", integer(2)}});
+  const auto sketch = run(owned->stream, 8, {{"budget", count_of(6)}, {"recent", count_of(2)}});
   CHECK(kept_sets(sketch) == KeptSets{{0, 3, 4, 5, 6, 7, 8}});
-  CHECK(covering_radius(owned->stream, 8, {{"budget", integer(6)}, {"recent", integer(2)}}) == 1.0);
+  CHECK(covering_radius(owned->stream, 8, {{"budget", count_of(6)}, {"recent", count_of(2)}}) ==
+        1.0);
   // One centre fewer leaves 20 uncovered by 2.
-  CHECK(covering_radius(owned->stream, 8, {{"budget", integer(5)}, {"recent", integer(2)}}) == 2.0);
+  CHECK(covering_radius(owned->stream, 8, {{"budget", count_of(5)}, {"recent", count_of(2)}}) ==
+        2.0);
 }
 
 TEST_CASE("worked: cluster sizes and mean values, ties to the centre chosen first") {
   // Centres over 0 4 2 10 1 (values 0 .. 4): 0, then 10 (token 3), budget 2, recent 0.
   // 4 is at 4 of 0 and 6 of 10; so {0, 4, 2, 1} and {10}. Tokens 0, 1, 2, 4 average 7/4.
   const auto owned = line({0, 4, 2, 10, 1, 7});
-  const Given given = {{"budget", integer(2)},
-                       {"recent", integer(0)},
-                       {"weights", word("size")},
-                       {"value", word("mean")}};
+  const Given given = {{"budget", count_of(2)},
+                       {"recent", count_of(0)},
+                       {"weights", word_of("size")},
+                       {"value", word_of("mean")}};
   const Sketch sketch = run(owned->stream, 5, given).front();
   REQUIRE(sketch.size() == 3);
   CHECK(kept_tokens(sketch) == std::vector<Index>{0, 3, 5});
@@ -83,7 +80,7 @@ TEST_CASE("worked: cluster sizes and mean values, ties to the centre chosen firs
   const auto tie = line({0, 10, 5, 7});
   const Sketch tied =
       run(tie->stream, 3,
-          {{"budget", integer(2)}, {"recent", integer(0)}, {"weights", word("size")}})
+          {{"budget", count_of(2)}, {"recent", count_of(0)}, {"weights", word_of("size")}})
           .front();
   for (const SketchRow& row : tied.rows()) CHECK(row.w_den == (row.token == 0 ? 2.0 : 1.0));
 }
@@ -104,8 +101,8 @@ TEST_CASE("held tokens are sinks, centres by the greedy rule, recent and decode 
         for (const Index recent : {-1, 0, 1}) {  // -1: the default, half the budget
           const Index kept_recent = recent < 0 ? budget / 2 : recent;
           if (budget < sinks + kept_recent) continue;
-          Given given = {{"budget", integer(budget)}, {"sinks", integer(sinks)}};
-          if (recent >= 0) given.emplace_back("recent", integer(recent));
+          Given given = {{"budget", count_of(budget)}, {"sinks", count_of(sinks)}};
+          if (recent >= 0) given.emplace_back("recent", count_of(recent));
           const Index lo = stream.shape.first_visible(prompt);
           std::set<Index> expected;
           for (Index j = 0; j < sinks; ++j) expected.insert(j);
@@ -158,8 +155,8 @@ TEST_CASE("the first centre may be the key farthest from the mean, or random by 
   }
   const auto centres = [&](const char* first, std::uint32_t seed) {
     std::vector<Index> kept = kept_tokens(
-        run(stream, 30, {{"budget", integer(5)}, {"recent", integer(0)}, {"first", word(first)}},
-            seed)
+        run(stream, 30,
+            {{"budget", count_of(5)}, {"recent", count_of(0)}, {"first", word_of(first)}}, seed)
             .front());
     kept.pop_back();  // the decode token
     return kept;
