@@ -36,8 +36,6 @@ Given given(const Rule& rule) {
           {"heads", word_of(rule.adaptive ? "adaptive" : "uniform")}};
 }
 
-}
-
 std::vector<Real> mean_scores(const Stream& stream, Index prompt, Index window) {
   const NaiveObservation pools{.window = window, .kernel = 3};
   auto scores = naive_pooled(naive_observation_scores(stream, prompt, pools), pools);
