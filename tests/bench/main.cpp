@@ -1,4 +1,4 @@
-// Benchmarks of codecs and cache files, with the machine's limits, measured in the same run;
+// Benchmarks of codecs, with the machine's limits, measured in the same run;
 // or `benchmarks --tasks DUMP`: the tasks of the comparison with peers, on request.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
