@@ -154,8 +154,7 @@ class AlgorithmPages:
         self._listed = listed
         self._links = links
         self._read = {
-            name: (root / name).read_text(encoding="utf-8")
-            for name in (COMPARED, GALLERY, FIELD)
+            name: (root / name).read_text(encoding="utf-8") for name in (COMPARED, GALLERY, FIELD)
         }
 
     def _link(self, page: str, text: str, source: str, fragment: str = "") -> str:
@@ -176,9 +175,7 @@ class AlgorithmPages:
             f"# Algorithms\n\n{len(self._listed)} methods, in the order of "
             "`kvbench list algorithms`, from which these pages are made: parameters with ranges "
             "and defaults, where a method comes from, what departs from its paper, and figures "
-            f"that show it. See also {compared}, and {guide}.\n\n"
-            + "\n".join(rows)
-            + "\n"
+            f"that show it. See also {compared}, and {guide}.\n\n" + "\n".join(rows) + "\n"
         )
 
     def text(self, entry: dict[str, Any]) -> str:
