@@ -1,4 +1,4 @@
-"""A page per algorithm: its entry in the registry, the head of its file, figures, its floor."""
+"""A page per algorithm: its entry in the registry, the head of its file, figures."""
 
 import html
 import json
@@ -12,7 +12,6 @@ from pages import Links, SiteError, relative
 
 FOLDER = "algorithms"
 COMPARED = "lib/algorithms/VERIFIED.md"
-FLOORS = "tests/bench/FLOORS.md"
 GALLERY = "plots/GALLERY.md"
 FIELD = "configs/field.json"
 FIELD_PICTURE = "gallery/field.png"
@@ -155,8 +154,7 @@ class AlgorithmPages:
         self._listed = listed
         self._links = links
         self._read = {
-            name: (root / name).read_text(encoding="utf-8")
-            for name in (COMPARED, FLOORS, GALLERY, FIELD)
+            name: (root / name).read_text(encoding="utf-8") for name in (COMPARED, GALLERY, FIELD)
         }
 
     def _link(self, page: str, text: str, source: str, fragment: str = "") -> str:
@@ -176,10 +174,8 @@ class AlgorithmPages:
         return (
             f"# Algorithms\n\n{len(self._listed)} methods, in the order of "
             "`kvbench list algorithms`, from which these pages are made: parameters with ranges "
-            "and defaults, where a method comes from, what departs from its paper, figures that "
-            f"show it, and what it costs. See also {compared}, and {guide}.\n\n"
-            + "\n".join(rows)
-            + "\n"
+            "and defaults, where a method comes from, what departs from its paper, and figures "
+            f"that show it. See also {compared}, and {guide}.\n\n" + "\n".join(rows) + "\n"
         )
 
     def text(self, entry: dict[str, Any]) -> str:
@@ -201,7 +197,6 @@ class AlgorithmPages:
         out += self._compared(page, algorithm)
         out += self._reported(page, entry)
         out += self._figures(page, algorithm)
-        out += self._floor(page, algorithm)
         out += self._sweeps(page, algorithm)
         return "\n\n".join(out) + "\n"
 
@@ -237,17 +232,6 @@ class AlgorithmPages:
         pictures = [f"!{self._link(page, words, f'{gallery}/{name}')}" for words, name in shown]
         said = self._link(page, "the gallery", GALLERY)
         return [f"## Figures with {algorithm}", *pictures, f"What each shows stands in {said}."]
-
-    def _floor(self, page: str, algorithm: str) -> list[str]:
-        rows = rows_of(self._read[FLOORS], algorithm)
-        title = f"## What {algorithm} costs, next to its floor"
-        if not rows:
-            return [title, f"It has no floor: see {self._link(page, 'why', FLOORS)}."]
-        head, cells = rows[0], rows[1]
-        table = [head[1:], ["---"] * (len(head) - 1), cells[1:]]
-        lines = [f"| {' | '.join(each)} |" for each in table]
-        said = self._link(page, "how it was measured, and on what", FLOORS)
-        return [title, "\n".join(lines), f"See {said}."]
 
     def _sweeps(self, page: str, algorithm: str) -> list[str]:
         sweeps = sweeps_of(self._root, algorithm)

@@ -41,7 +41,6 @@ MENU: dict[str, dict[str, str]] = {
         "algorithms/README.md": "Algorithms",
         "lib/algorithms/VERIFIED.md": "What was compared with what",
         "configs/papers/README.md": "Published settings",
-        "tests/bench/FLOORS.md": "What methods cost",
         "data/KVPRESS.md": "Next to kvpress",
         "tests/peers/README.md": "Next to others' code",
     },

@@ -140,10 +140,9 @@ std::vector<T> values_of(const Stored& stored, hid_t type) {
   return values;
 }
 
-// The checksum that the cell was written with. None in files of earlier versions, and where the
-// group has datasets that `columns` do not name: the checksum is over all of them.
+// The checksum that the cell was written with. None where the group has datasets that `columns` do
+// not name: the checksum is over all of them.
 std::optional<std::int64_t> written_checksum(hid_t group, const Names& columns) {
-  if (!hdf5::has_attribute(group, kChecksum)) return std::nullopt;
   H5G_info_t info{};
   hdf5::check(H5Gget_info(group, &info));
   if (info.nlinks != columns.size() + 1) return std::nullopt;

@@ -16,7 +16,7 @@ namespace kvbench {
 // Group /<cell id>: `rows` i64[R] and, as f64[G, R], a dataset for each column. There may be
 // millions of cells: HDF5 1.8 and later read the file. `columns` are their names, those of
 // CellRows::columns in their order; a cell that lacks one does not count as there. The group's
-// attribute `checksum` is over its id and numbers; earlier versions wrote none.
+// attribute `checksum` is over its id and numbers.
 //
 // A child process reads all of a file but the values first (hdf5/first_reading.hpp).
 //

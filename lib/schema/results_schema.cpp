@@ -77,33 +77,13 @@ Json section_schema(const std::string& section) {
   return metrics_schema(indices);
 }
 
-// In files of earlier versions it is missing.
-void allow_absent(Json& schema, const std::string& name) {
-  Json& required = schema["required"];
-  required.erase(std::find(required.begin(), required.end(), Json(name)));
-}
-
-// Errors of what codecs give back are missing before version 1.5.0, the others before 1.6.0.
-bool may_be_missing(const std::string& path) {
-  return path.starts_with("score_error") || path == "key_error" || path == "value_error" ||
-         path == "relative_rms" || path.starts_with("relative_l1");
-}
-
-Json without_later(Json errors) {
-  const Json properties = errors["properties"];
-  for (const auto& [name, schema] : properties.items()) {
-    if (may_be_missing(name)) allow_absent(errors, name);
-  }
-  return errors;
-}
-
 Json trivial_schema() {
   Json kappa;
   for (const std::string& part : kappa_parts()) kappa[part] = kNumberOrNull;
   Json properties;
   properties["kappa"] = described("||p||_2 ||V_i||_op / ||a||", or_null(whole(kappa)));
   for (const std::string& answer : trivial_answer_names()) {
-    properties[answer] = without_later(metrics_schema(answer_numbers()));
+    properties[answer] = metrics_schema(answer_numbers());
   }
   return described(
       "errors of answers that need no method: z = 0, and z = the mean of the visible values",
@@ -115,10 +95,7 @@ Json memory_schema(const Json& number) {
   for (const std::string& name : memory_names()) {
     properties[name] = name == "fraction" ? kNumberOrNull : number;
   }
-  Json schema = whole(properties);
-  allow_absent(schema, "lookup_bytes");  // before version 1.4.0
-  allow_absent(schema, "shared_bytes");  // before version 1.5.0
-  return schema;
+  return whole(properties);
 }
 
 // Nested as in a cell.
@@ -157,8 +134,6 @@ Json counters_schema() {
   for (const auto& [name, type] : optional.items()) {
     schema["properties"][name] = described("of methods that it has a meaning for", type);
   }
-  schema["properties"]["fail"] =
-      described("in cells that were computed before `clamped` was the only name of this", kCount);
   return schema;
 }
 
@@ -253,7 +228,8 @@ Json evidence_schema() {
 Json layer_schema(const std::vector<AlgorithmDescription>& algorithms) {
   Json key = key_schema(algorithms);
   key["properties"].erase("kv_head");
-  allow_absent(key, "kv_head");
+  Json& required = key["required"];
+  required.erase(std::find(required.begin(), required.end(), Json("kv_head")));
   Json parts;
   for (const LayerNumber& number : layer_numbers()) {
     parts[number.metric->name()][number.part] = kNumberOrNull;
@@ -286,7 +262,7 @@ Json layer_schema(const std::vector<AlgorithmDescription>& algorithms) {
 
 // Every record has the same keys; what was not computed is null, and there is a reason for it.
 Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
-  const Json parts = {{"errors", without_later(section_schema("errors"))},
+  const Json parts = {{"errors", section_schema("errors")},
                       {"mass", section_schema("mass")},
                       {"clusters", clusters_schema()},
                       {"memory", counted_memory_schema()},
@@ -297,6 +273,8 @@ Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
                      {"label", kText},
                      {"derived", derived_schema()},
                      {"timing", whole({{"seconds", {{"type", "number"}}}})},
+                     {"trivial", or_null(trivial_schema())},
+                     {"traffic", or_null(traffic_schema())},
                      {"repro", described("the command that computes it alone", kText)}};
   Json computed, absent;
   for (const auto& part : parts.items()) {
@@ -305,10 +283,7 @@ Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
     if (part.key() != "clusters") computed[part.key()] = {{"type", "object"}};
   }
   Json schema = whole(properties);
-  schema["properties"]["trivial"] = or_null(trivial_schema());  // missing before version 1.2.0
-  absent["trivial"] = {{"type", "null"}};
-  schema["properties"]["traffic"] = or_null(traffic_schema());  // missing before version 1.4.0
-  absent["traffic"] = {{"type", "null"}};
+  for (const char* name : {"trivial", "traffic"}) absent[name] = {{"type", "null"}};
   schema["properties"]["evidence"] = evidence_schema();
   schema["properties"]["reason"] = described("why it is not ok", kText);
   schema["properties"]["overflowed"] = overflowed_schema();
@@ -377,8 +352,7 @@ Json groups_schema() {
                      {"groups", {{"type", "integer"}, {"minimum", 2}}}})));
 }
 
-// Counts of an entry of the summary, or of its records of whole layers; missing before version
-// 1.7.0.
+// Counts of an entry of the summary, or of its records of whole layers.
 void add_counts(Json& schema) {
   schema["properties"]["skipped"] = kCount;
   schema["properties"]["units"] =
@@ -391,6 +365,8 @@ Json summary_schema(const std::vector<AlgorithmDescription>& algorithms) {
   for (const std::string& path : error_paths()) errors[path] = reference("summarised");
   Json trivial;
   for (const std::string& path : summarised_trivial_paths()) trivial[path] = kNumberOrNull;
+  Json traffic;
+  for (const std::string& path : traffic_paths()) traffic[path] = kNumberOrNull;
   Json schema = whole({{"algorithm", algorithm_schema(algorithms)},
                        {"label", kText},
                        {"params", {{"type", "object"}}},
@@ -398,14 +374,12 @@ Json summary_schema(const std::vector<AlgorithmDescription>& algorithms) {
                        {"cells", kCount},
                        {"failed", kCount},
                        {"ci95_over", groups_schema()},
-                       {"errors", without_later(whole(errors))},
+                       {"errors", whole(errors)},
                        {"trivial", whole(trivial)},
+                       {"traffic", whole(traffic)},
                        {"memory", described("means over units; fraction: bytes over bytes",
                                             memory_schema(kNumberOrNull))}});
   add_counts(schema);
-  Json traffic;
-  for (const std::string& path : traffic_paths()) traffic[path] = kNumberOrNull;
-  schema["properties"]["traffic"] = whole(traffic);  // missing before version 1.4.0
   schema["properties"]["storage"] =
       described("of cells whose cache a codec writes", storage_schema());
   Json evidence;

@@ -17,9 +17,6 @@ from kvplot.records import flattened
 from kvplot.rows_file import RowsFile
 from kvplot.units import POINT, UNIT, same_units
 
-# The schema version whose files first have a number.
-SINCE = {"traffic.": (1, 4), "memory.lookup_bytes": (1, 4), "memory.shared_bytes": (1, 5)}
-
 # The storage of an unquantised cell; the text between the label and another storage.
 FLOAT = "float"
 SEPARATOR = " | "
@@ -87,13 +84,7 @@ class Results:
 
     @cached_property
     def frame(self) -> pandas.DataFrame:
-        frame = self._flat(self.document["cells"])
-        if "counters.fail" in frame:
-            # Earlier builds' names of clamped steps of a walk, some of them alone.
-            names = ["counters.clamped", "counters.fail"]
-            frame["counters.clamped"] = frame.reindex(columns=names).max(axis=1)
-            frame = frame.drop(columns="counters.fail")
-        return frame
+        return self._flat(self.document["cells"])
 
     @cached_property
     def whole(self) -> pandas.DataFrame:
@@ -231,19 +222,8 @@ class Results:
             if column not in self.ok or self.ok[column].isna().all():
                 raise ResultsError(
                     f"{self.path}: no finished cell has {column}"
-                    f"{self._too_old(column) or did_you_mean(column, numbers_of(self.ok))}"
+                    f"{did_you_mean(column, numbers_of(self.ok))}"
                 )
-
-    def _too_old(self, column: str) -> str:
-        """The remedy for numbers that files of this version do not have yet, "" otherwise."""
-        found = re.match(r"(\d+)\.(\d+)", str(self.document.get("schema_version")))
-        for start, since in SINCE.items():
-            if found and column.startswith(start) and (int(found[1]), int(found[2])) < since:
-                return (
-                    f": the file is of schema version {found[0]}, it came with "
-                    f"{since[0]}.{since[1]}; run the sweep again, into a new folder"
-                )
-        return ""
 
     def models(self) -> dict[str, str]:
         """Name of the model by fingerprint of the dump."""

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "support/algorithm_named.hpp"
+#include "support/given.hpp"
 #include "support/naive_rules.hpp"
 #include "support/owned_stream.hpp"
 #include "support/stepper.hpp"
@@ -11,15 +11,6 @@
 
 namespace kvbench::test {
 namespace accumulated_scores_test {
-
-using Given = std::vector<std::pair<std::string, Value>>;
-
-KeptSets kept(const std::string& id, const Stream& stream, Index prompt, const Given& given) {
-  const AlgorithmDescription& algorithm = algorithm_named(id);
-  return kept_sets(sketches(stream, prompt, algorithm, params_for(algorithm, given)));
-}
-
-Value integer(Index value) { return Value{static_cast<std::int64_t>(value)}; }
 
 TEST_CASE("h2o, worked: budget 3 of which one recent, prompt of four") {
   // Prompt rows of weights 1, 4, 2, 6: f0 = 1 + 1/5 + 1/7 + 1/13 = 1.420, f1 = 4/5 + 4/7 + 4/13
@@ -30,7 +21,7 @@ TEST_CASE("h2o, worked: budget 3 of which one recent, prompt of four") {
   // Row 5 (weight 12): kept 0 1 4 5, sum 19: f0 1.549, f1 2.197, f4 0.259. 4 goes.
   // Row 6 (weight 3): kept 0 1 5 6, sum 20: f0 1.599, f1 2.397, f5 = 12/19 + 12/20 = 1.232. 5 goes.
   const auto owned = weighted_tokens({1, 4, 2, 6, 2, 12, 3});
-  CHECK(kept("h2o", owned->stream, 4, {{"budget", integer(3)}}) ==
+  CHECK(kept_by("h2o", owned->stream, 4, {{"budget", count_of(3)}}) ==
         KeptSets{{0, 1, 3, 4}, {0, 1, 4, 5}, {0, 1, 5, 6}});
 }
 
@@ -41,7 +32,7 @@ TEST_CASE("h2o, worked: an old token loses its place to a newer one") {
   // Row 4 (weight 16): kept 0 2 3 4, sum 31: f0 2.409, f2 0.879, f3 = 8/16 + 8/31 = 0.758; 3 goes.
   // Row 5 (weight 1): kept 0 2 4 5.
   const auto owned = weighted_tokens({3, 1, 4, 8, 16, 1});
-  CHECK(kept("h2o", owned->stream, 2, {{"budget", integer(3)}}) ==
+  CHECK(kept_by("h2o", owned->stream, 2, {{"budget", count_of(3)}}) ==
         KeptSets{{0, 1, 2}, {0, 1, 2, 3}, {0, 2, 3, 4}, {0, 2, 4, 5}});
 }
 
@@ -51,7 +42,7 @@ TEST_CASE("key_attention, worked: the new token itself may go, until it weighs e
   // Row 5 (8): f1 0.711, f5 8/13 = 0.615: 5 goes.
   // Row 6 (16): f1 0.759, f6 16/21 = 0.762: 1 goes.  Row 7: 0, 6 and the new one.
   const auto owned = weighted_tokens({4, 1, 2, 1, 3, 8, 16, 1});
-  CHECK(kept("key_attention", owned->stream, 3, {{"budget", integer(2)}}) ==
+  CHECK(kept_by("key_attention", owned->stream, 3, {{"budget", count_of(2)}}) ==
         KeptSets{{0, 1, 3}, {0, 1, 4}, {0, 1, 5}, {0, 1, 6}, {0, 6, 7}});
 }
 
@@ -59,7 +50,7 @@ TEST_CASE("of equal scores the lower token stays") {
   // Only token 0 is ever attended: every other score is exactly 0.
   const auto owned = stream_of({{0}, {-2000}, {-2000}, {-2000}, {-2000}, {-2000}},
                                {{1}, {1}, {1}, {1}, {1}, {1}}, {{{1}, {1}, {1}, {1}, {1}, {1}}});
-  CHECK(kept("key_attention", owned->stream, 4, {{"budget", integer(3)}}) ==
+  CHECK(kept_by("key_attention", owned->stream, 4, {{"budget", count_of(3)}}) ==
         KeptSets{{0, 1, 2, 4}, {0, 1, 2, 5}});
 }
 
@@ -74,11 +65,11 @@ TEST_CASE("scores are combined over query heads by mean, max or sum") {
       const auto owned =
           make_stream({.tokens = 48, .d = 4, .dv = 2, .heads_per_kv = heads, .query_size = 3});
       for (const Index budget : {1, 2, 7, 12}) {
-        CHECK(kept("h2o", owned->stream, prompt,
-                   {{"budget", integer(budget)}, {"group", Value{group}}}) ==
+        CHECK(kept_by("h2o", owned->stream, prompt,
+                      {{"budget", count_of(budget)}, {"group", Value{group}}}) ==
               naive_h2o(owned->stream, prompt, budget, 0.5, group));
-        CHECK(kept("key_attention", owned->stream, prompt,
-                   {{"budget", integer(budget)}, {"group", Value{group}}}) ==
+        CHECK(kept_by("key_attention", owned->stream, prompt,
+                      {{"budget", count_of(budget)}, {"group", Value{group}}}) ==
               naive_h2o(owned->stream, prompt, budget, 0.0, group));
       }
     }
@@ -106,8 +97,8 @@ TEST_CASE("h2o agrees with the token-by-token rule on every stream shape") {
           CAPTURE(prompt);
           CAPTURE(budget);
           CAPTURE(recent);
-          CHECK(kept("h2o", owned->stream, prompt,
-                     {{"budget", integer(budget)}, {"recent_fraction", Value{recent}}}) ==
+          CHECK(kept_by("h2o", owned->stream, prompt,
+                        {{"budget", count_of(budget)}, {"recent_fraction", Value{recent}}}) ==
                 naive_h2o(owned->stream, prompt, budget, recent, "mean"));
         }
       }
@@ -131,10 +122,10 @@ TEST_CASE("released h2o masks, forgets and reopens tokens as the published code 
           CAPTURE(prompt);
           CAPTURE(budget);
           CAPTURE(recent);
-          const KeptSets sets = kept("h2o", owned->stream, prompt,
-                                     {{"budget", integer(budget)},
-                                      {"recent_fraction", Value{recent}},
-                                      {"semantics", Value{std::string("released")}}});
+          const KeptSets sets = kept_by("h2o", owned->stream, prompt,
+                                        {{"budget", count_of(budget)},
+                                         {"recent_fraction", Value{recent}},
+                                         {"semantics", Value{std::string("released")}}});
           CHECK(sets == naive_released_h2o(owned->stream, prompt, budget, recent, "mean"));
           for (std::size_t r = 2; r < sets.size(); ++r) {
             for (const Index token : sets[r]) {
@@ -151,33 +142,15 @@ TEST_CASE("released h2o masks, forgets and reopens tokens as the published code 
   CHECK(returned);
 }
 
-TEST_CASE("recent_fraction 1 with budget k is the window of k + 1") {
-  const auto owned = make_stream({.tokens = 40, .d = 4, .dv = 2});
-  for (const Index budget : {1, 4, 11}) {
-    CHECK(kept("h2o", owned->stream, 20,
-               {{"budget", integer(budget)}, {"recent_fraction", Value{1.0}}}) ==
-          kept("window", owned->stream, 20, {{"budget", integer(budget + 1)}}));
-  }
-}
-
-TEST_CASE("key_attention is h2o without a recent window") {
-  const auto owned = make_stream({.tokens = 40, .d = 4, .dv = 2, .heads_per_kv = 3});
-  for (const Index budget : {1, 5, 17}) {
-    CHECK(kept("h2o", owned->stream, 20,
-               {{"budget", integer(budget)}, {"recent_fraction", Value{0.0}}}) ==
-          kept("key_attention", owned->stream, 20, {{"budget", integer(budget)}}));
-  }
-}
-
 TEST_CASE("methods that score every row are skipped where prompt queries are missing") {
   const auto owned = make_stream({.tokens = 30, .d = 2, .dv = 2, .first_query = 5});
   for (const char* id : {"h2o", "key_attention"}) {
     const AlgorithmDescription& algorithm = algorithm_named(id);
-    const Params params = params_for(algorithm, {{"budget", integer(4)}});
+    const Params params = params_for(algorithm, {{"budget", count_of(4)}});
     CHECK(reason_to_skip(algorithm, params, owned->stream.shape, 20));
   }
   const AlgorithmDescription& window = algorithm_named("window");
-  CHECK(!reason_to_skip(window, params_for(window, {{"budget", integer(4)}}), owned->stream.shape,
+  CHECK(!reason_to_skip(window, params_for(window, {{"budget", count_of(4)}}), owned->stream.shape,
                         20));
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "support/layer_of_streams.hpp"
 #include "support/naive_observation_window.hpp"
@@ -21,10 +20,6 @@ Given ada(Index budget, Index window, double floor, const char* semantics = "rel
           {"kernel", count_of(3)},
           {"floor", number(floor)},
           {"semantics", word_of(semantics)}};
-}
-
-Given snap(Index budget, Index window) {
-  return {{"budget", count_of(budget)}, {"window", count_of(window)}, {"kernel", count_of(3)}};
 }
 
 struct Entry {
@@ -173,21 +168,6 @@ TEST_CASE("adakv keeps what the released rule written out keeps") {
   }
 }
 
-TEST_CASE("adakv with floor 1, or with one KV head and no floor, is snapkv") {
-  for (const StreamSpec& spec : specs()) {
-    const LayerOfStreams layer(spec, 4);
-    const LayerOfStreams one(spec, 1);
-    for (const Index budget : {9, 20, 30}) {
-      CHECK(layer.kept("adakv", 70, ada(budget, 8, 1.0)) ==
-            layer.kept("snapkv", 70, snap(budget, 8)));
-      for (const char* semantics : {"released", "kvpress"}) {
-        CHECK(one.kept("adakv", 70, ada(budget, 8, 0.0, semantics)) ==
-              one.kept("snapkv", 70, snap(budget, 8)));
-      }
-    }
-  }
-}
-
 TEST_CASE(
     "counts sum to the heads' budget, kept tokens to it within rounding, as layer_tokens says") {
   for (const StreamSpec& spec : specs()) {
@@ -209,35 +189,6 @@ TEST_CASE(
       CHECK(derived_real(layer.derived("adakv", 70, given, 2), "layer_tokens") ==
             static_cast<double>(tokens));
     }
-  }
-}
-
-TEST_CASE("without a floor no other shares of the same budget keep a larger sum of scores") {
-  const LayerOfStreams layer(specs().front(), 3);
-  const auto scores = pooled_scores(layer, 70, 8);
-  const Sets kept = layer.kept("adakv", 70, ada(14, 8, 0.0));
-  const auto sum_of_best = [&](std::size_t h, Index count) {
-    std::vector<Real> sorted(scores[h]);
-    std::sort(sorted.rbegin(), sorted.rend());
-    return std::accumulate(sorted.begin(), sorted.begin() + count, Real{0});
-  };
-  Real ours = 0;
-  for (std::size_t h = 0; h < 3; ++h) {
-    ours += sum_of_best(h, std::ssize(kept[h]) - 8);
-  }
-  for (Index a = 0; a <= 18; ++a) {
-    for (Index b = 0; a + b <= 18; ++b) {
-      CHECK(sum_of_best(0, a) + sum_of_best(1, b) + sum_of_best(2, 18 - a - b) <= ours + 1e-15L);
-    }
-  }
-}
-
-TEST_CASE("adakv keeps a prompt within the budget whole, and whole layers at budget P or more") {
-  const LayerOfStreams layer(specs().front(), 3);
-  for (const Index budget : {70, 71, 500}) {
-    const Sets kept = layer.kept("adakv", 70, ada(budget, 8, 0.2));
-    for (const auto& head : kept) CHECK(head.size() == 70);
-    CHECK(derived_real(layer.derived("adakv", 70, ada(budget, 8, 0.2), 0), "layer_tokens") == 210);
   }
 }
 

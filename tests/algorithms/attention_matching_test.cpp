@@ -216,82 +216,6 @@ TEST_CASE("the pursuit is the dense oracle's: tokens, weights, drops and refills
   CHECK(dropped > 4);
 }
 
-TEST_CASE("every token of the middle, ridge 0 and independent columns: weights 1, own values") {
-  const auto owned = make_stream({.tokens = 40, .d = 16, .dv = 3, .heads_per_kv = 3});
-  const NaiveMatching rule{.budget = 30, .ridge = 0};
-  const Fitted all = fitted(owned->stream, 30, rule);  // fits: no fit is made
-  CHECK(all.rows.size() == 30);
-  for (const SketchRow& row : all.rows) CHECK(row.w_num == 1.0);
-  CHECK(relative_l2(owned->stream, 30, rule) == 0.0);
-  // With all but one token of the middle fitted, the fit itself finds them.
-  NaiveMatching part = rule;
-  part.budget = 29;
-  part.rows = 30;
-  part.masked = false;
-  const auto twins = make_stream({.tokens = 40, .d = 16, .dv = 3, .heads_per_kv = 3});
-  // Token 29's key far away from every query: it weighs nothing, and 29 others must be exact.
-  for (Index k = 0; k < 16; ++k) twins->keys[29 * 16 + k] = 0.0;
-  for (auto& head : twins->queries) {
-    for (std::size_t q = 0; q < head.size(); q += 16) head[q] = 8.0;
-  }
-  twins->keys[29 * 16] = -1000.0;
-  const Fitted most = fitted(twins->stream, 30, part);
-  REQUIRE(most.rows.size() == 29);
-  for (std::size_t i = 0; i < most.rows.size(); ++i) {
-    CHECK(most.rows[i].w_num == doctest::Approx(1).epsilon(1e-6));
-    for (Index k = 0; k < 3; ++k) {
-      CHECK(most.values[i][k] ==
-            doctest::Approx(twins->stream.values(most.rows[i].token, k)).epsilon(1e-6));
-    }
-  }
-  CHECK(relative_l2(twins->stream, 30, part) < 1e-9);
-}
-
-TEST_CASE("fitted values answer the references at least as well as own ones") {
-  for (const StreamSpec& spec : specs()) {
-    const auto owned = make_stream(spec);
-    for (const char* select : {"rms", "max", "mean", "omp"}) {
-      NaiveMatching rule{.budget = 9, .select = select, .rows = 12, .ridge = 1e-9L};
-      const double lsq = derived_real(fitted(owned->stream, 36, rule).derived, "output_residual");
-      rule.fits_values = false;
-      CHECK(lsq < derived_real(fitted(owned->stream, 36, rule).derived, "output_residual"));
-    }
-  }
-}
-
-TEST_CASE("each gradient step brings the sums nearer") {
-  for (const StreamSpec& spec : specs()) {
-    const auto owned = make_stream(spec);
-    double before = HUGE_VAL;
-    for (const Index steps : {0, 1, 2, 5, 50}) {
-      const NaiveMatching rule{.budget = 9, .rows = 12, .ridge = 0.3L, .steps = steps, .high = 1};
-      const double now = derived_real(fitted(owned->stream, 36, rule).derived, "sum_residual");
-      CHECK(now <= before * (1 + 1e-12));
-      before = now;
-    }
-  }
-}
-
-TEST_CASE("without limits on the biases every further token of the pursuit helps") {
-  for (const StreamSpec& spec : specs()) {
-    if (spec.softcap > 0) continue;  // the free solution may be negative, where a limit acts
-    const auto owned = make_stream(spec);
-    double before = HUGE_VAL;
-    for (Index budget = 1; budget < 6; ++budget) {
-      const NaiveMatching rule{.budget = budget,
-                               .select = "omp",
-                               .rows = 12,
-                               .ridge = 1e-12L,
-                               .low = -700,
-                               .high = 700,
-                               .drop = -700};
-      const double now = derived_real(fitted(owned->stream, 36, rule).derived, "sum_residual");
-      CHECK(now <= before * (1 + 1e-9));
-      before = now;
-    }
-  }
-}
-
 TEST_CASE("biases stay within their limits") {
   const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2, .query_size = 4});
   Index at_limit = 0;
@@ -305,19 +229,6 @@ TEST_CASE("biases stay within their limits") {
     }
   }
   CHECK(at_limit > 4);
-}
-
-TEST_CASE("bias zero and own values are a plain selection of weight 1") {
-  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 2});
-  const NaiveMatching rule{.budget = 12, .fits_weights = false, .fits_values = false};
-  for (const Sketch& sketch :
-       sketches_of("attention_matching", owned->stream, 50, given_of(rule))) {
-    CHECK(sketch.own_values.empty());
-    for (const SketchRow& row : sketch.rows()) {
-      CHECK(row.w_num == 1.0);
-      CHECK(row.weight_numbers == 0);
-    }
-  }
 }
 
 TEST_CASE("a prompt of no or one token, and one that fits, are kept as they are") {

@@ -203,28 +203,6 @@ TEST_CASE("balancekv_prefill keeps what the token-by-token rule keeps") {
   CHECK(unclamped > 0);
 }
 
-TEST_CASE("T halvings keep floor(n / 2) each time; weights are powers of two up to 2^T") {
-  const auto owned = make_stream({.tokens = 201, .d = 5, .dv = 3});
-  for (const Index T : {0, 1, 2, 3, 5, 7, 8, 30}) {
-    const Run result = run(owned->stream, 190, 3, 4, {{"T", count_of(T)}, {"block", count_of(32)}});
-    Index expected = 183;
-    for (Index round = 0; round < T; ++round) expected /= 2;
-    CHECK(std::ssize(result.kept) == expected);
-    CHECK(result.exact.size() == 3 + 4 + 1);
-    double sum = 0.0;
-    for (const Kept& kept : result.kept) {
-      int exponent = 0;
-      CHECK(std::frexp(kept.w_num, &exponent) == 0.5);
-      CHECK(kept.w_num <= std::pow(2.0, static_cast<double>(T)));
-      CHECK(kept.w_den == std::pow(2.0, static_cast<double>(T)));
-      sum += kept.w_num;
-    }
-    // A round never gains weight: of each split token one of a pair counts double.
-    CHECK(sum <= 183.0);
-    if (T == 0) CHECK(sum == 183.0);
-  }
-}
-
 TEST_CASE("the mean that centres the last block includes its pads") {
   // Block 4, five tokens: the fifth is alone with three pads, its mean a quarter of its key; the
   // first four share theirs. A second round would see other blocks; one round shows it: the oracle

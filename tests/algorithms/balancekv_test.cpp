@@ -256,41 +256,6 @@ TEST_CASE("balancekv holds what the token-by-token rule holds at every step") {
   CHECK(failed > 0);
 }
 
-TEST_CASE("sinks and recent tokens are exact, and enter only when they leave the recent window") {
-  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 3});
-  const Given given = tree(4, 2) + Given{{"sinks", count_of(5)}, {"recent", count_of(7)}};
-  const std::vector<BalanceRows> rows = rows_at(owned->stream, 0, given);
-  for (Index row = 0; row < 60; ++row) {
-    const BalanceRows& now = rows[row];
-    for (Index j = 0; j <= row; ++j) {
-      const bool exact = j < 5 || j > row - 7;
-      CHECK(std::binary_search(now.exact.begin(), now.exact.end(), j) == exact);
-    }
-    // The tree has seen tokens [5, row - 6): C^0 is what came after the last multiple of 4.
-    const Index seen = std::max<Index>(0, row - 6 - 5);
-    CHECK(by_weight(now.denominator)[1.0] == static_cast<std::size_t>(seen % 4));
-  }
-}
-
-TEST_CASE("every token of a value is in one bucket: without reductions each is held once") {
-  const auto owned =
-      make_stream({.tokens = 90, .d = 4, .dv = 3, .kind = StreamKind::kSomeZeroValues});
-  for (Index j = 0; j < 90; ++j) {
-    for (Index k = 0; k < 3; ++k) {
-      owned->values[3 * j + k] *= std::pow(1.4, static_cast<double>(j % 30));
-    }
-  }
-  const BalanceRows rows =
-      rows_at(owned->stream, 0, tree(1000, 3) + Given{{"erase", word_of("off")}}).back();
-  std::vector<Index> expected;
-  for (Index j = 0; j < 90; ++j) {
-    if (largest_norm({owned->stream.values.row(j), 1, 3}) > 0.0) expected.push_back(j);
-  }
-  CHECK(expected.size() < 90);
-  CHECK(tokens_of(rows.numerator) == expected);
-  CHECK(rows.denominator.size() == 90);
-}
-
 TEST_CASE(
     "the state at a row is that of the stream cut after it, n's part in epsilon handed over") {
   auto owned = make_stream({.tokens = 60, .d = 4, .dv = 3});

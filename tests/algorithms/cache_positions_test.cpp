@@ -5,7 +5,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <functional>
 
 #include "numerics/counter_rng.hpp"
 #include "sketch/estimator.hpp"
@@ -89,32 +88,6 @@ TEST_CASE("turned logits equal a dense oracle in both layouts, whole or partial 
   }
 }
 
-TEST_CASE("turning stored keys equals placing position-free keys in the slots") {
-  for (const Layout& layout : kLayouts) {
-    CAPTURE(layout.rotated);
-    CAPTURE(layout.interleaved);
-    const RopeStream rope =
-        make_rope_stream({.tokens = 60, .d = 8, .dv = 3}, layout.rotated, layout.interleaved);
-    const Rope& rotation = *rope.turned->stream.shape.rope;
-    const Stream& plain = rope.plain->stream;
-    const std::vector<Index> kept = {0, 1, 7, 20, 21, 55};
-    const Index last = std::ssize(kept) - 1;
-    std::vector<Real> expected;
-    const double* q = plain.query(0, 55);
-    const std::vector<Real> query =
-        naive_rotated(rotation, std::vector<Real>(q, q + 8), static_cast<Real>(last));
-    for (Index slot = 0; slot <= last; ++slot) {
-      const double* k = plain.keys.row(kept[slot]);
-      const std::vector<Real> key =
-          naive_rotated(rotation, std::vector<Real>(k, k + 8), static_cast<Real>(slot));
-      Real x = 0;
-      for (std::size_t i = 0; i < 8; ++i) x += query[i] * key[i];
-      expected.push_back(x * plain.shape.scale);
-    }
-    CHECK(off(library_logits(rope.turned->stream, 0, 55, kept), expected) < 1e-13);
-  }
-}
-
 TEST_CASE("answers, kept mass and divergence at cache positions equal their definitions") {
   for (const Layout& layout : kLayouts) {
     const RopeStream rope =
@@ -140,24 +113,6 @@ TEST_CASE("answers, kept mass and divergence at cache positions equal their defi
               doctest::Approx(static_cast<double>(divergence)).epsilon(1e-11));
       }
     }
-  }
-}
-
-TEST_CASE("a cache without gaps stands where the sequence does") {
-  const RopeStream rope = make_rope_stream({.tokens = 40, .d = 8, .dv = 3}, 8, true);
-  const Stream& stream = rope.turned->stream;
-  std::vector<Index> kept;
-  for (Index j = 0; j <= 20; ++j) kept.push_back(j);
-  const std::vector<double> x = library_logits(stream, 0, 20, kept);
-  for (std::size_t j = 0; j < kept.size(); ++j) {
-    CHECK(x[j] ==
-          doctest::Approx(static_cast<double>(naive_logit(stream, 0, 20, kept[j]))).epsilon(1e-13));
-  }
-  for (const char* id : {"streaming_llm", "h2o", "keyformer"}) {
-    const AlgorithmDescription& algorithm = algorithm_named(id);
-    const CellResult result = replay_one(
-        stream, 10, algorithm, params_for(algorithm, with_cache({{"budget", count_of(100)}})));
-    CHECK(*result.metrics["errors.relative_l2.max"] < 1e-10);
   }
 }
 
@@ -254,13 +209,6 @@ TEST_CASE("replays at cache positions have the errors of the dense oracle's answ
           doctest::Approx(static_cast<double>(total) / rows).epsilon(1e-11));
     CHECK(std::fabs(static_cast<double>(total - total_original)) > 0.01 * rows);
   }
-}
-
-TEST_CASE("streaming_llm holds the same tokens at either position; the queries stay") {
-  const RopeStream rope = make_rope_stream({.tokens = 30, .d = 8, .dv = 2}, 8, false);
-  const Given given = {{"budget", count_of(8)}, {"sinks", count_of(3)}};
-  CHECK(kept_by("streaming_llm", rope.turned->stream, 12, with_cache(given)) ==
-        kept_by("streaming_llm", rope.turned->stream, 12, given));
 }
 
 TEST_CASE("cache positions without RoPE data are refused with that reason") {

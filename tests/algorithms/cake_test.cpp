@@ -171,41 +171,6 @@ TEST_CASE("budgets add up to L (budget - window); one that exceeds its layer's t
   }
 }
 
-TEST_CASE("one layer selects budget - window; without gamma it is snapkv with pool avg") {
-  const LayerOfStreams layer(kSpec, 3);
-  const Given snap{{"budget", count_of(16)},
-                   {"window", count_of(kWindow)},
-                   {"kernel", count_of(3)},
-                   {"pool", word_of("avg")}};
-  CHECK(layer.kept("cake", kPrompt, given({.gamma = 0})) == layer.kept("snapkv", kPrompt, snap));
-  for (const auto& head : layer.kept("cake", kPrompt, given({}))) CHECK(head.size() == 16);
-}
-
-TEST_CASE("a factor of all values changes no set, and preferences add up to 1") {
-  LayerOfStreams model(kSpec, 2, 3);
-  const Sets before = model.kept("cake", kPrompt, given({}));
-  for (auto& owned : model.owned) {
-    for (double& v : owned->values) v *= 3.0;
-  }
-  CHECK(model.kept("cake", kPrompt, given({})) == before);
-  double sum = 0.0;
-  for (std::size_t l = 0; l < 3; ++l) {
-    sum += derived_real(model.derived("cake", kPrompt, given({}), 2 * l), "preference");
-  }
-  CHECK(sum == doctest::Approx(1.0).epsilon(1e-12));
-}
-
-TEST_CASE("a prompt of at most budget + window tokens is kept whole") {
-  const LayerOfStreams model(kSpec, 1, 2);
-  for (const auto& head : model.kept("cake", kPrompt, given({.budget = 54})))
-    CHECK(head.size() == 60);
-  Index sum = 0;
-  for (const auto& head : model.kept("cake", kPrompt, given({.budget = 53}))) {
-    sum += std::ssize(head);
-  }
-  CHECK(sum == 2 * 53);
-}
-
 TEST_CASE("where no query of the window is stored, cake reports no figures of it") {
   LayerOfStreams model(kSpec, 1, 2);
   const Rule whole{.budget = 54};

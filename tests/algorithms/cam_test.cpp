@@ -11,7 +11,6 @@
 #include "support/library_answer.hpp"
 #include "support/naive_attention.hpp"
 #include "support/owned_stream.hpp"
-#include "support/replayed.hpp"
 
 namespace kvbench::test {
 namespace cam_test {
@@ -199,44 +198,6 @@ TEST_CASE("cam holds and merges what the naive list does, on every kind of strea
       }
     }
   }
-}
-
-TEST_CASE("cam with draw none is streaming_llm of one more token") {
-  for (const Index window : {0, 30}) {
-    const auto owned = make_stream({.tokens = 90, .d = 4, .dv = 2, .window = window});
-    for (const Index budget : {5, 12, 29, 30, 95}) {
-      const Rule rule{.budget = budget, .draw = "none"};
-      CHECK(kept_by("cam", owned->stream, 35, rule.given()) ==
-            kept_by("streaming_llm", owned->stream, 35,
-                    {{"budget", count_of(budget + 1)}, {"sinks", count_of(2)}}));
-    }
-  }
-}
-
-TEST_CASE("cam adds values without a normaliser: equal values give answers above them") {
-  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2, .kind = StreamKind::kZeroKeys});
-  std::fill(owned->values.begin(), owned->values.end(), 1.0);
-  const Sketch last = sketches_of("cam", owned->stream, 50, Rule{}.given()).back();
-  // Uniform attention: older tokens have larger scores, and every token is merged.
-  CHECK(library_answer(owned->stream, 0, 59, last).answer[0] > 2.0);
-  Stepper stepper(owned->stream, 50, algorithm_named("cam"),
-                  params_for(algorithm_named("cam"), Rule{.draw = "bernoulli"}.given()));
-  while (stepper.next()) {
-  }
-  // Tokens 2 to 50 have left before row 59 is answered.
-  CHECK(derived_real(stepper.algorithm().derived(), "merged") == 59 - 8 - 2);
-}
-
-TEST_CASE("cam is exact with a budget of the stream, and stores a score for each token") {
-  const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 3, .heads_per_kv = 2});
-  const AlgorithmDescription& cam = algorithm_named("cam");
-  const auto replayed = [&](const Rule& rule) {
-    return replay_one(owned->stream, 30, cam, params_for(cam, rule.given()));
-  };
-  CHECK(*replayed({.budget = 50}).metrics["errors.relative_l2.max"] < 1e-12);
-  CHECK(*replayed({.budget = 20}).metrics["errors.relative_l2.max"] > 1e-6);
-  CHECK(replayed({.budget = 20}).memory.bookkeeping == 21);
-  CHECK(replayed({.budget = 20, .draw = "none"}).memory.bookkeeping == 0);
 }
 
 TEST_CASE("cam needs every query to merge, and room beside the sinks") {

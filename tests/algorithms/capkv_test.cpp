@@ -174,31 +174,6 @@ TEST_CASE("capkv keeps what its definition keeps, on every stream and setting") 
   CHECK(ran > 400);
 }
 
-TEST_CASE("the oracle of capkv keeps the bounds of leverage and its sum") {
-  const RopeStream streams = rope_stream();
-  const NaiveCapacity capacity = naive_capacity(streams.turned->stream, 1, 4, 55, 40, 5);
-  Real sum = 0;
-  for (std::size_t j = 0; j < capacity.weights.size(); ++j) {
-    const Vector v = row_of(streams.turned->stream.values, 4 + static_cast<Index>(j));
-    const Real w = capacity.weights[j];
-    const Real score = w * capacity.leverage[j];
-    CHECK(score >= 0);
-    CHECK(score <= w / (w + 1e-6L + 1 / dot(v, v)) + 1e-15L);
-    sum += (w + 1e-6L) * capacity.leverage[j];
-  }
-  CHECK(std::fabs(sum - (4 - capacity.inverse_trace)) < 1e-15L);
-}
-
-TEST_CASE("with tau 0 queries and keys change no set of capkv") {
-  const StreamSpec spec{.tokens = 60, .d = 7, .dv = 4, .heads_per_kv = 3};
-  const RopeStream streams = make_rope_stream(spec, 6, false);
-  const KeptSets kept = ours(streams.turned->stream, 50, {20, 4, 30, 0});
-  for (double& x : streams.turned->keys) x = x * x - 0.3;
-  for (double& x : streams.turned->queries.front()) x += 1;
-  CHECK(ours(streams.turned->stream, 50, {20, 4, 30, 0}) == kept);
-  CHECK(ours(streams.turned->stream, 50, {20, 4, 30, 5}) != kept);
-}
-
 TEST_CASE("capkv is skipped without RoPE data or queries, unless the prompt fits") {
   StreamShape shape = rope_stream().turned->stream.shape;
   const auto skip = [&](Index budget) {

@@ -251,31 +251,6 @@ TEST_CASE("every score keeps what the dense oracle keeps, for all KV heads of a 
   }
 }
 
-TEST_CASE("without a sketch the seed does not matter, and neither do rotations before RoPE") {
-  const std::vector<RopeStream> layer = layer_of({.tokens = 50, .d = 6, .dv = 3}, 2);
-  const Setting leverage{.score = "leverage"};
-  const auto before = kept_of(layer, 40, leverage, 5);
-  CHECK(kept_of(layer, 40, leverage, 6) == before);
-  // Numbers 4 and 5 carry no position, so that they can be rotated as a dump has them.
-  for (const RopeStream& head : layer) {
-    std::vector<double>& keys = head.turned->keys;
-    for (std::size_t k = 0; k < keys.size(); k += 6) {
-      const double x = keys[k + 4];
-      const double y = keys[k + 5];
-      keys[k + 4] = 0.6 * x - 0.8 * y;
-      keys[k + 5] = 0.8 * x + 0.6 * y;
-    }
-  }
-  CHECK(kept_of(layer, 40, leverage, 5) == before);
-  const AlgorithmDescription& algorithm = algorithm_named("compactor");
-  const auto randomised = [&](const Setting& s) {
-    return algorithm.randomised(params_for(algorithm, given_of(s)));
-  };
-  CHECK(!randomised({.sketch = 0}));
-  CHECK(randomised({.sketch = 3}));
-  CHECK(!randomised({.sketch = 3, .score = "attention"}));
-}
-
 TEST_CASE("compactor is skipped without RoPE data or the queries it needs") {
   StreamShape shape = make_stream({.tokens = 60, .d = 4, .dv = 2})->stream.shape;
   const auto skip = [&](const Setting& s) { return skip_of("compactor", shape, 40, given_of(s)); };

@@ -36,12 +36,6 @@ Given given(const Rule& rule) {
           {"heads", word_of(rule.adaptive ? "adaptive" : "uniform")}};
 }
 
-Given snap(const Rule& rule) {
-  return {{"budget", count_of(rule.budget)},
-          {"window", count_of(rule.window)},
-          {"kernel", count_of(3)}};
-}
-
 std::vector<Real> mean_scores(const Stream& stream, Index prompt, Index window) {
   const NaiveObservation pools{.window = window, .kernel = 3};
   auto scores = naive_pooled(naive_observation_scores(stream, prompt, pools), pools);
@@ -186,27 +180,6 @@ TEST_CASE("criticalkv keeps what the two stages written out keep") {
   }
 }
 
-TEST_CASE(
-    "with share 1, or values of one size, criticalkv is snapkv, and no factor of nu matters") {
-  for (const StreamSpec& spec : specs()) {
-    LayerOfStreams layer(spec, 2);
-    Rule rule;
-    rule.middle = true;  // whole leaves the same
-    rule.share = 1.0;
-    CHECK(layer.kept("criticalkv", 70, given(rule)) == layer.kept("snapkv", 70, snap(rule)));
-    rule.middle = false;
-    CHECK(layer.kept("criticalkv", 70, given(rule)) == layer.kept("snapkv", 70, snap(rule)));
-    rule.share = 0.5;
-    const Sets before = layer.kept("criticalkv", 70, given(rule));
-    for (auto& owned : layer.owned) {
-      for (double& v : owned->values) v *= 8.0;
-    }
-    CHECK(layer.kept("criticalkv", 70, given(rule)) == before);
-    for (auto& owned : layer.owned) std::fill(owned->values.begin(), owned->values.end(), 0.5);
-    CHECK(layer.kept("criticalkv", 70, given(rule)) == layer.kept("snapkv", 70, snap(rule)));
-  }
-}
-
 TEST_CASE("epsilon is absolute: it is added to means over the window's rows, not to sums") {
   const LayerOfStreams layer(specs().front(), 1);
   Rule large{.share = 0.0, .epsilon = 0.02};
@@ -223,19 +196,6 @@ TEST_CASE("memory cannot be asked for where budgets are shared out over heads") 
   CHECK(!criticalkv.validate(params_for(criticalkv, half)));
   half.back().second = word_of("adaptive");
   CHECK(criticalkv.validate(params_for(criticalkv, half))->first == "budget");
-}
-
-TEST_CASE("criticalkv at a budget of P or more keeps all; its derived values count the stages") {
-  const LayerOfStreams layer(specs().front(), 2);
-  for (const bool adaptive : {false, true}) {
-    for (const auto& head :
-         layer.kept("criticalkv", 70, given({.budget = 70, .adaptive = adaptive}))) {
-      CHECK(head.size() == 70);
-    }
-  }
-  const Derived derived = layer.derived("criticalkv", 70, given({}), 0);
-  CHECK(derived_real(derived, "selected") == 16);
-  CHECK(derived_real(derived, "by_score") == 4);
 }
 
 TEST_CASE("norm wo_l1 is the mean of the query heads' norms, and is skipped without them") {

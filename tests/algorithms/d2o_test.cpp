@@ -8,7 +8,6 @@
 #include "support/given.hpp"
 #include "support/naive_attention.hpp"
 #include "support/owned_stream.hpp"
-#include "support/replayed.hpp"
 
 namespace kvbench::test {
 namespace d2o_test {
@@ -248,29 +247,6 @@ TEST_CASE("d2o holds and merges what the naive list of rows does, on every kind 
       }
     }
   }
-}
-
-TEST_CASE("d2o holds h2o's tokens at the first decode row, if it has no sinks") {
-  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 2});
-  const Rule rule{.sinks = 0};
-  CHECK(kept_by("d2o", owned->stream, 40, rule.given()).front() ==
-        kept_by("h2o", owned->stream, 40,
-                {{"budget", count_of(12)}, {"recent_fraction", number(0.25)}})
-            .front());
-}
-
-TEST_CASE("d2o is exact with a budget of the stream; it stores scores and a threshold") {
-  const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 3, .heads_per_kv = 2});
-  const AlgorithmDescription& d2o = algorithm_named("d2o");
-  const auto replayed = [&](const Rule& rule) {
-    return replay_one(owned->stream, 30, d2o, params_for(d2o, rule.given()));
-  };
-  CHECK(*replayed({.budget = 50}).metrics["errors.relative_l2.max"] < 1e-12);
-  const CellResult cell = replayed({.budget = 20});
-  CHECK(*cell.metrics["errors.relative_l2.max"] > 1e-6);
-  CHECK(cell.memory.bookkeeping == 21 * 2 + 1);
-  CHECK(derived_real(cell.derived, "merged") > 0);
-  CHECK(derived_real(cell.derived, "recent") == 5);
 }
 
 TEST_CASE("d2o needs all queries, and a budget of sinks and recent tokens") {

@@ -164,46 +164,6 @@ TEST_CASE("expected logits are the log of the mean of exp(s <q, k>) over normal 
   }
 }
 
-TEST_CASE("without turning positions and spread, tokens rank by <key, mean query>") {
-  RopeStream streams = make_rope_stream({.tokens = 60, .d = 6, .dv = 3}, 6, false);
-  auto still = std::make_shared<Rope>();
-  still->inv_freq = {0, 0, 0};
-  Stream stream = streams.plain->stream;
-  stream.shape.rope = still;
-  const KeptSets expected =
-      naive_once(stream, 50, {20, 4, 0}, [&](const std::vector<Index>& tokens) {
-        const NaiveMoments moments = naive_moments(stream, 0, 4, 50);
-        std::vector<Real> scores;
-        for (const Index token : tokens) {
-          Real dot = 0;
-          for (Index k = 0; k < 6; ++k) {
-            dot += stream.keys(token, k) * moments.mean[k];
-          }
-          scores.push_back(dot);
-        }
-        return scores;
-      });
-  for (const Index future : {1, 100}) {
-    CHECK(ours(stream, 50, {20, 4, {future, false}, false, 0}) == expected);
-  }
-  CHECK(ours(streams.turned->stream, 50, {20, 4, {100, false}, false, 0}) != expected);
-}
-
-TEST_CASE("queries that are equal before their rotation have no covariance") {
-  RopeStream streams = rope_stream();
-  OwnedStream& owned = *streams.turned;
-  const std::vector<Real> q(owned.queries[0].begin(), owned.queries[0].begin() + 7);
-  for (std::vector<double>& head : owned.queries) {
-    for (std::size_t i = 0; i < 60; ++i) {
-      const std::vector<Real> turned =
-          naive_rotated(*owned.stream.shape.rope, q, static_cast<Real>(i));
-      for (std::size_t k = 0; k < 7; ++k) head[7 * i + k] = static_cast<double>(turned[k]);
-    }
-  }
-  CHECK(ours(owned.stream, 50, {20, 4, {30, true}, true, 0}) ==
-        ours(owned.stream, 50, {20, 4, {30, false}, true, 0}));
-}
-
 TEST_CASE("expected_attention is skipped without RoPE data or queries, unless the prompt fits") {
   StreamShape shape = rope_stream().turned->stream.shape;
   const auto skip = [&](Index budget, Index prompt) {

@@ -212,21 +212,6 @@ TEST_CASE("rows of few tokens, and blocks of all, are exact") {
   CHECK(derived_real(cell.derived, "exact_rows") == 0.3);
 }
 
-TEST_CASE("a query's own direction is in its block, whatever its length") {
-  const auto owned = make_stream({.tokens = 60, .d = 6, .dv = 2, .heads_per_kv = 1});
-  for (const Index token : {3, 20, 44}) {
-    std::copy_n(owned->stream.query(0, 55), 6, owned->keys.begin() + token * 6);
-  }
-  const auto before =
-      sketches_of("hyperattention", owned->stream, 55, given_of({.bits = 7, .samples = 0}), 5);
-  for (double& each : owned->queries.front()) each *= 8.0;
-  const auto after =
-      sketches_of("hyperattention", owned->stream, 55, given_of({.bits = 7, .samples = 0}), 5);
-  const Weights weights = weights_for(before.front(), 0);
-  for (const Index token : {3, 20, 44}) CHECK(weights.count(token) == 1);
-  CHECK(weights == weights_for(after.front(), 0));
-}
-
 TEST_CASE("memory has the codes, and of kdeformer the size of each value") {
   const auto owned = make_stream({.tokens = 24, .d = 4, .dv = 2, .heads_per_kv = 1});
   const auto bytes = [&](const Setting& s) {

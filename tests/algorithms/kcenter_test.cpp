@@ -5,20 +5,14 @@
 #include <cmath>
 #include <set>
 
-#include "support/algorithm_named.hpp"
+#include "support/given.hpp"
 #include "support/naive_metrics.hpp"
 #include "support/naive_rules.hpp"
 #include "support/owned_stream.hpp"
-#include "support/replayed.hpp"
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
 namespace kcenter_test {
-
-using Given = std::vector<std::pair<std::string, Value>>;
-
-Value integer(Index value) { return Value{static_cast<std::int64_t>(value)}; }
-Value word(const char* value) { return Value{std::string(value)}; }
 
 std::vector<Sketch> run(const Stream& stream, Index prompt, const Given& given,
                         std::uint32_t seed = 0) {
@@ -45,47 +39,28 @@ std::unique_ptr<OwnedStream> line(const std::vector<double>& places) {
   return stream_of(keys, values, {queries});
 }
 
-// The fault of centres over tokens [0, n) and of the covering radius reported for them; "" where
-// there is none.
-std::string error_of_centres(const Stream& stream, Index n, const std::vector<Index>& centres,
-                             double radius) {
-  const Index k = std::ssize(centres);
-  if (std::fabs(radius - naive_covering_radius(stream.keys, 0, n, centres)) > 1e-12) {
-    return "another radius";
-  }
-  if (radius > 2.0 * best_covering_radius(stream.keys, 0, n, k) * (1 + 1e-12)) {
-    return "beyond twice the optimum";
-  }
-  for (const Index a : centres) {
-    for (const Index b : centres) {
-      if (a < b && naive_distance(stream.keys, a, b) < radius * (1 - 1e-12)) {
-        return "two centres closer than the radius";
-      }
-    }
-  }
-  return "";
-}
-
 TEST_CASE("worked: four centres on a line, two recent tokens") {
   // Prompt of eight, recent 2 (tokens 6, 7), centres over 0 1 5 6 20 22 from token 0 on:
   // 0, then 22 (token 5), then 6 (distance 6: token 3; token 2 is at 5), then 5 or 20?
   // Distances left: 1 -> 1, 5 -> 1, 20 -> 2: token 4.
   const auto owned = line({0, 1, 5, 6, 20, 22, 3, 4, 9});
-  const auto sketch = run(owned->stream, 8, {{"budget", integer(6)}, {"recent", integer(2)}});
+  const auto sketch = run(owned->stream, 8, {{"budget", count_of(6)}, {"recent", count_of(2)}});
   CHECK(kept_sets(sketch) == KeptSets{{0, 3, 4, 5, 6, 7, 8}});
-  CHECK(covering_radius(owned->stream, 8, {{"budget", integer(6)}, {"recent", integer(2)}}) == 1.0);
+  CHECK(covering_radius(owned->stream, 8, {{"budget", count_of(6)}, {"recent", count_of(2)}}) ==
+        1.0);
   // One centre fewer leaves 20 uncovered by 2.
-  CHECK(covering_radius(owned->stream, 8, {{"budget", integer(5)}, {"recent", integer(2)}}) == 2.0);
+  CHECK(covering_radius(owned->stream, 8, {{"budget", count_of(5)}, {"recent", count_of(2)}}) ==
+        2.0);
 }
 
 TEST_CASE("worked: cluster sizes and mean values, ties to the centre chosen first") {
   // Centres over 0 4 2 10 1 (values 0 .. 4): 0, then 10 (token 3), budget 2, recent 0.
   // 4 is at 4 of 0 and 6 of 10; so {0, 4, 2, 1} and {10}. Tokens 0, 1, 2, 4 average 7/4.
   const auto owned = line({0, 4, 2, 10, 1, 7});
-  const Given given = {{"budget", integer(2)},
-                       {"recent", integer(0)},
-                       {"weights", word("size")},
-                       {"value", word("mean")}};
+  const Given given = {{"budget", count_of(2)},
+                       {"recent", count_of(0)},
+                       {"weights", word_of("size")},
+                       {"value", word_of("mean")}};
   const Sketch sketch = run(owned->stream, 5, given).front();
   REQUIRE(sketch.size() == 3);
   CHECK(kept_tokens(sketch) == std::vector<Index>{0, 3, 5});
@@ -105,7 +80,7 @@ TEST_CASE("worked: cluster sizes and mean values, ties to the centre chosen firs
   const auto tie = line({0, 10, 5, 7});
   const Sketch tied =
       run(tie->stream, 3,
-          {{"budget", integer(2)}, {"recent", integer(0)}, {"weights", word("size")}})
+          {{"budget", count_of(2)}, {"recent", count_of(0)}, {"weights", word_of("size")}})
           .front();
   for (const SketchRow& row : tied.rows()) CHECK(row.w_den == (row.token == 0 ? 2.0 : 1.0));
 }
@@ -126,8 +101,8 @@ TEST_CASE("held tokens are sinks, centres by the greedy rule, recent and decode 
         for (const Index recent : {-1, 0, 1}) {  // -1: the default, half the budget
           const Index kept_recent = recent < 0 ? budget / 2 : recent;
           if (budget < sinks + kept_recent) continue;
-          Given given = {{"budget", integer(budget)}, {"sinks", integer(sinks)}};
-          if (recent >= 0) given.emplace_back("recent", integer(recent));
+          Given given = {{"budget", count_of(budget)}, {"sinks", count_of(sinks)}};
+          if (recent >= 0) given.emplace_back("recent", count_of(recent));
           const Index lo = stream.shape.first_visible(prompt);
           std::set<Index> expected;
           for (Index j = 0; j < sinks; ++j) expected.insert(j);
@@ -180,8 +155,8 @@ TEST_CASE("the first centre may be the key farthest from the mean, or random by 
   }
   const auto centres = [&](const char* first, std::uint32_t seed) {
     std::vector<Index> kept = kept_tokens(
-        run(stream, 30, {{"budget", integer(5)}, {"recent", integer(0)}, {"first", word(first)}},
-            seed)
+        run(stream, 30,
+            {{"budget", count_of(5)}, {"recent", count_of(0)}, {"first", word_of(first)}}, seed)
             .front());
     kept.pop_back();  // the decode token
     return kept;
@@ -201,69 +176,6 @@ TEST_CASE("the first centre may be the key farthest from the mean, or random by 
     seen.insert(kept);
   }
   CHECK(seen.size() > 3);
-}
-
-TEST_CASE("covering radius: within twice the optimum, at most the gap, never growing with k") {
-  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
-    const StreamKind kind = seed % 3 == 0 ? StreamKind::kClustered : StreamKind::kGaussian;
-    const auto owned = make_stream({.tokens = 13, .d = 3, .dv = 2, .kind = kind, .seed = seed});
-    const Stream& stream = owned->stream;
-    double before = std::numeric_limits<double>::infinity();
-    for (Index k = 1; k < 12; ++k) {
-      const Given given = {{"budget", integer(k)}, {"recent", integer(0)}};
-      const double radius = covering_radius(stream, 12, given);
-      std::vector<Index> centres = kept_tokens(run(stream, 12, given).front());
-      centres.pop_back();
-      CHECK(error_of_centres(stream, 12, centres, radius) == "");
-      CHECK(radius <= before * (1 + 1e-12));
-      before = radius;
-    }
-  }
-}
-
-TEST_CASE("covering facts turn red on centres that are not farthest first") {
-  int beyond_optimum = 0;
-  int too_close = 0;
-  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
-    const auto owned =
-        make_stream({.tokens = 13, .d = 3, .dv = 2, .kind = StreamKind::kClustered, .seed = seed});
-    const Stream& stream = owned->stream;
-    // The first k tokens, and nearest first; a radius over the centres' squares.
-    for (Index k = 2; k < 8; ++k) {
-      std::vector<Index> first;
-      std::vector<Index> nearest = {0};
-      for (Index j = 0; j < k; ++j) first.push_back(j);
-      while (std::ssize(nearest) < k) {
-        Index best = -1;
-        for (Index j = 1; j < 12; ++j) {
-          if (std::count(nearest.begin(), nearest.end(), j) > 0) continue;
-          if (best < 0 ||
-              naive_distance(stream.keys, 0, j) < naive_distance(stream.keys, 0, best)) {
-            best = j;
-          }
-        }
-        nearest.push_back(best);
-      }
-      for (const std::vector<Index>& centres : {first, nearest}) {
-        const double radius = naive_covering_radius(stream.keys, 0, 12, centres);
-        const std::string error = error_of_centres(stream, 12, centres, radius);
-        beyond_optimum += error == "beyond twice the optimum" ? 1 : 0;
-        too_close += error == "two centres closer than the radius" ? 1 : 0;
-        CHECK(error_of_centres(stream, 12, centres, 0.5 * radius) == "another radius");
-      }
-    }
-  }
-  CHECK(beyond_optimum > 10);
-  CHECK(too_close > 10);
-}
-
-TEST_CASE("as many centres as tokens is exact attention") {
-  const auto owned = make_stream({.tokens = 30, .d = 4, .dv = 3, .heads_per_kv = 2});
-  const AlgorithmDescription& algorithm = algorithm_named("kcenter");
-  const CellResult result =
-      replay_one(owned->stream, 20, algorithm,
-                 params_for(algorithm, {{"budget", integer(20)}, {"recent", integer(3)}}));
-  CHECK(*result.metrics["errors.relative_l2.max"] < 1e-13);
 }
 
 }  // namespace kcenter_test

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <random>
 
 #include "support/given.hpp"
 #include "support/naive_ranking.hpp"
@@ -124,39 +123,6 @@ TEST_CASE("keydiff keeps what its definition keeps, at once and in blocks") {
     }
   }
   CHECK(ran > 1500);
-}
-
-TEST_CASE("a block that takes the rest of the prompt gives what one step gives") {
-  const auto owned = make_stream({.tokens = 60, .d = 5, .dv = 5});
-  for (const Index budget : {5, 20, 39}) {
-    const KeptSets once = kept_by("keydiff", owned->stream, 40, keydiff(budget));
-    CHECK(kept_by("keydiff", owned->stream, 40, keydiff(budget, 40 - budget)) == once);
-    CHECK(kept_by("keydiff", owned->stream, 40, keydiff(budget, 1000)) == once);
-  }
-  CHECK(kept_by("keydiff", owned->stream, 40, keydiff(20, 19)) !=
-        kept_by("keydiff", owned->stream, 40, keydiff(20)));
-}
-
-TEST_CASE("lengths of keys, a reflection of all keys, values and queries change no set") {
-  const StreamSpec spec{.tokens = 50, .d = 6, .dv = 3};
-  const auto owned = make_stream(spec);
-  const auto moved = make_stream(spec);
-  std::mt19937_64 rng(5);
-  std::normal_distribution<double> normal;
-  for (std::size_t j = 0; j < 50; ++j) {
-    const double length = std::exp(3 * normal(rng));
-    for (std::size_t k = 0; k < 6; ++k) moved->keys[6 * j + k] *= length;
-    // Reflected along (1, 1, 0, ..): the first two numbers change places and signs.
-    const double first = moved->keys[6 * j];
-    moved->keys[6 * j] = -moved->keys[6 * j + 1];
-    moved->keys[6 * j + 1] = -first;
-  }
-  for (double& x : moved->values) x = normal(rng);
-  for (double& x : moved->queries.front()) x = normal(rng);
-  for (const Index block : {0, 7}) {
-    CHECK(kept_by("keydiff", moved->stream, 40, keydiff(15, block, 1, 3)) ==
-          kept_by("keydiff", owned->stream, 40, keydiff(15, block, 1, 3)));
-  }
 }
 
 TEST_CASE("of equal or zero keys the lowest tokens stay") {

@@ -2,7 +2,6 @@
 // the published code's frozen keys.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <functional>
 
 #include "numerics/counter_rng.hpp"
@@ -135,70 +134,6 @@ TEST_CASE("keyformer agrees with the token-by-token rule for every noise, draw a
   }
 }
 
-TEST_CASE("without noise and at temperature 1, keyformer is h2o of the same recent fraction") {
-  for (const Index window : {0, 11}) {
-    const auto owned =
-        make_stream({.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 2, .window = window});
-    for (const Index prompt : {0, 20, 45}) {
-      for (const Index budget : {1, 6, 20}) {
-        for (const double fraction : {0.0, 0.3, 0.5, 1.0}) {
-          CHECK(kept_by("keyformer", owned->stream, prompt,
-                        plain(budget, fraction) + Given{{"tau_end", number(1.0)}}) ==
-                kept_by("h2o", owned->stream, prompt,
-                        {{"budget", count_of(budget)}, {"recent_fraction", number(fraction)}}));
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("constant noise has no effect") {
-  const auto owned =
-      make_stream({.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 3, .query_size = 3});
-  for (const double tau_end : {1.0, 2.0}) {
-    for (const Index budget : {2, 9, 20}) {
-      Given given = {{"budget", count_of(budget)}, {"tau_end", number(tau_end)}};
-      CHECK(
-          kept_by("keyformer", owned->stream, 25, given + Given{{"noise", word_of("constant")}}) ==
-          kept_by("keyformer", owned->stream, 25, given + Given{{"noise", word_of("none")}}));
-    }
-  }
-}
-
-TEST_CASE("noise changes what is kept, and each kind and draw in its own way") {
-  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2});
-  const auto kept = [&](const char* noise, const char* draw) {
-    std::vector<KeptSets> all;
-    for (const std::uint32_t seed : {1U, 2U, 3U, 4U, 5U}) {
-      all.push_back(kept_by("keyformer", owned->stream, 30,
-                            {{"budget", count_of(10)},
-                             {"tau_end", number(1.0)},
-                             {"noise", word_of(noise)},
-                             {"draw", word_of(draw)}},
-                            seed));
-    }
-    return all;
-  };
-  CHECK(kept("gumbel", "token") != kept("none", "token"));
-  CHECK(kept("gumbel", "token") != kept("gumbel", "row"));
-  CHECK(kept("gumbel", "token") != kept("gaussian", "token"));
-  CHECK(kept("gaussian", "token") != kept("gaussian", "row"));
-  CHECK(kept("none", "token") == kept("none", "row"));
-}
-
-TEST_CASE("recent_fraction 1 with budget k is the window of k + 1, whatever the noise") {
-  const auto owned = make_stream({.tokens = 40, .d = 4, .dv = 2});
-  for (const Index budget : {1, 4, 11}) {
-    for (const char* noise : {"gumbel", "gaussian", "none"}) {
-      CHECK(kept_by("keyformer", owned->stream, 20,
-                    {{"budget", count_of(budget)},
-                     {"recent_fraction", number(1.0)},
-                     {"noise", word_of(noise)}}) ==
-            kept_by("window", owned->stream, 20, {{"budget", count_of(budget + 1)}}));
-    }
-  }
-}
-
 TEST_CASE("gen_len auto is n - P, and derived says so") {
   const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2, .query_size = 4});
   for (const Index prompt : {0, 20, 59}) {
@@ -216,18 +151,6 @@ TEST_CASE("gen_len auto is n - P, and derived says so") {
       CHECK(derived_real(stepper.algorithm().derived(), "recent") == 2.0);
     }
   }
-}
-
-TEST_CASE("a factor on new scores alone changes no ranking") {
-  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 2});
-  const Given given = {{"budget", count_of(10)}};
-  for (const double alpha : {0.25, 0.5, 2.0}) {  // powers of two: exact
-    CHECK(kept_by("keyformer", owned->stream, 30, given + Given{{"damping", number(alpha)}}, 4) ==
-          kept_by("keyformer", owned->stream, 30, given, 4));
-  }
-  CHECK(kept_by("keyformer", owned->stream, 30,
-                given + Given{{"damping", number(0.5)}, {"damping_form", word_of("old")}},
-                4) != kept_by("keyformer", owned->stream, 30, given, 4));
 }
 
 TEST_CASE("released keyformer, worked: frozen keys, and token P - w in neither set") {
@@ -268,21 +191,6 @@ TEST_CASE("released keyformer attends to what its masks, simulated over all toke
                         seed) == naive_released_keyformer(owned->stream, prompt, rule));
         }
       }
-    }
-  }
-}
-
-TEST_CASE(
-    "released keyformer never attends to more than its budget, and forgets all but its keys") {
-  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2});
-  for (const Index prompt : {3, 12, 30}) {
-    const KeptSets sets = kept_by("keyformer", owned->stream, prompt,
-                                  plain(12, 0.25) + Given{{"semantics", word_of("released")}});
-    for (std::size_t r = 0; r < sets.size(); ++r) {
-      const Index row = prompt + static_cast<Index>(r);
-      CHECK(sets[r].size() <= 12);
-      if (prompt > 12) CHECK(sets[r].size() == 12);
-      for (const Index token : sets[r]) CHECK((token < prompt - 3 || token > row - 3));
     }
   }
 }

@@ -6,7 +6,6 @@
 
 #include "algorithms/merging_case.hpp"
 #include "support/given.hpp"
-#include "support/replayed.hpp"
 
 namespace kvbench::test {
 namespace kf_merge_test {
@@ -145,45 +144,6 @@ TEST_CASE("kf_merge keeps the selection's tokens, and merges what the dense orac
       }
     }
   }
-}
-
-TEST_CASE("what kf_merge makes lies between the vectors that it is made of") {
-  const auto owned = make_stream({.tokens = 120, .d = 3, .dv = 4});
-  for (const char* rule : {"pivot", "weighted"}) {
-    const Sketch sketch =
-        sketches_of("kf_merge", owned->stream, 100, merging(40, "snapkv", rule)).front();
-    REQUIRE(sketch.own_keys.size() > 5);
-    for (Index k = 0; k < 4; ++k) {
-      double least = INFINITY, most = -INFINITY;
-      for (Index j = 0; j < 100; ++j) {
-        least = std::min(least, owned->stream.values(j, k));
-        most = std::max(most, owned->stream.values(j, k));
-      }
-      for (const auto& value : sketch.own_values) {
-        CHECK(value[k] >= least);
-        CHECK(value[k] <= most);
-      }
-    }
-  }
-}
-
-TEST_CASE("kf_merge merges all that is dropped, and is exact with a budget of the prompt") {
-  const auto owned = make_stream({.tokens = 120, .d = 4, .dv = 3, .heads_per_kv = 2});
-  const AlgorithmDescription& merge = algorithm_named("kf_merge");
-  const auto replayed = [&](const std::string& id, const Given& given) {
-    return replay_one(owned->stream, 100, algorithm_named(id),
-                      params_for(algorithm_named(id), given));
-  };
-  CHECK(merge.makes_values(params_for(merge, merging(40, "snapkv"))));
-  CHECK(*replayed("kf_merge", merging(100, "snapkv")).metrics["errors.relative_l2.max"] < 1e-12);
-  CHECK(*replayed("kf_merge", merging(99, "snapkv")).metrics["errors.relative_l2.max"] > 1e-9);
-  const CellResult cell = replayed("kf_merge", merging(40, "snapkv"));
-  CHECK(derived_real(cell.derived, "merged") == 60);
-  // It stores what the selection stores: merged vectors take the place of tokens'.
-  const CellResult plain = replayed("snapkv", {{"budget", count_of(40)}});
-  CHECK(cell.memory.peak_bytes == plain.memory.peak_bytes);
-  CHECK(cell.memory.vectors == plain.memory.vectors);
-  CHECK(cell.memory.bookkeeping == 0);
 }
 
 TEST_CASE("kf_merge is skipped where its selection is; pivot around snapkv is the default") {

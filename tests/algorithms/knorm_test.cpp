@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <random>
 
 #include "algorithms/mechanisms/token_ranking.hpp"
 #include "kernels/cpu_kernels.hpp"
@@ -112,47 +111,6 @@ TEST_CASE("knorm keeps what its definition keeps, on every stream, window, promp
     }
   }
   CHECK(ran > 2000);
-}
-
-TEST_CASE("streaming without recent tokens ends where once over the same tokens does") {
-  for (const std::uint64_t seed : {1, 2, 3}) {
-    const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2, .seed = seed});
-    for (const Index prompt : {0, 1, 20, 40}) {
-      // The tokens that row 58 left when row 59 is answered, without 59's own token.
-      std::vector<Index> streamed =
-          kept_by("knorm", owned->stream, prompt, knorm(12, 2, 0, "streaming")).back();
-      streamed.pop_back();
-      std::vector<Index> once = kept_by("knorm", owned->stream, 59, knorm(12, 2)).front();
-      once.pop_back();
-      CHECK(streamed == once);
-    }
-  }
-}
-
-TEST_CASE("an orthogonal map of the keys, or other values and queries, change no set") {
-  const StreamSpec spec{.tokens = 50, .d = 6, .dv = 3};
-  const auto owned = make_stream(spec);
-  const auto moved = make_stream(spec);
-  // A Householder reflection along a random direction.
-  std::mt19937_64 rng(5);
-  std::normal_distribution<double> normal;
-  std::vector<double> w(6);
-  double square = 0;
-  for (double& x : w) {
-    x = normal(rng);
-    square += x * x;
-  }
-  for (std::size_t j = 0; j < 50; ++j) {
-    double dot = 0;
-    for (std::size_t k = 0; k < 6; ++k) dot += w[k] * moved->keys[6 * j + k];
-    for (std::size_t k = 0; k < 6; ++k) moved->keys[6 * j + k] -= 2 * dot / square * w[k];
-  }
-  for (double& x : moved->values) x = normal(rng);
-  for (double& x : moved->queries.front()) x = normal(rng);
-  for (const char* semantics : {"once", "streaming"}) {
-    const Given given = knorm(15, 1, 3, semantics);
-    CHECK(kept_by("knorm", moved->stream, 40, given) == kept_by("knorm", owned->stream, 40, given));
-  }
 }
 
 TEST_CASE("a score that is not a number fails the cell, once and at the row that brings it") {

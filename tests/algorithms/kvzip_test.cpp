@@ -174,16 +174,6 @@ TEST_CASE("kvzip keeps what its definition keeps, over heads, layers and the mod
   }
 }
 
-TEST_CASE("queries of the text change nothing, and later tokens neither") {
-  const LayerOfStreams model(kSpec, 2, 2);
-  const Sets before = kept(model, "model", 12);
-  for (const auto& owned : model.owned) {
-    for (auto& q : owned->queries) std::fill(q.begin(), q.end(), 0.0);
-    std::fill(owned->keys.begin() + kPrompt * kSpec.d, owned->keys.end(), 7.0);
-  }
-  CHECK(kept(model, "model", 12) == before);
-}
-
 TEST_CASE("what kvzip lacks is named: the pass, its prompt, room for the tokens before it") {
   StreamShape shape = make_stream(kSpec)->stream.shape;
   const auto says = [&](Index prompt, Index budget, const std::string& words) {

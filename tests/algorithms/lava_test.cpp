@@ -162,27 +162,6 @@ TEST_CASE("lava keeps what its definitions keep, for every budget, floor and poo
   CHECK(whole_layers > 0);
 }
 
-TEST_CASE("of one layer and one head lava without a floor is snapkv by the largest of the group") {
-  const LayerOfStreams layer(kSpec, 1);
-  const Given snap{{"budget", count_of(16)},
-                   {"window", count_of(kWindow)},
-                   {"kernel", count_of(3)},
-                   {"group", word_of("max")},
-                   {"order", word_of("pool_then_group")}};
-  CHECK(layer.kept("lava", kPrompt, given({.floor = 0.0})) == layer.kept("snapkv", kPrompt, snap));
-}
-
-TEST_CASE("a factor of all values changes no set of lava, one of a head's values does") {
-  LayerOfStreams model(kSpec, 2, 3);
-  const Sets before = model.kept("lava", kPrompt, given({}));
-  for (auto& owned : model.owned) {
-    for (double& v : owned->values) v *= 4.0;
-  }
-  CHECK(model.kept("lava", kPrompt, given({})) == before);
-  for (double& v : model.owned.front()->values) v *= 4.0;
-  CHECK(model.kept("lava", kPrompt, given({})) != before);
-}
-
 TEST_CASE("where another layer of the scope lacks queries of the window, lava's cells fail") {
   LayerOfStreams model(kSpec, 2, 2);
   const auto why = [&](const Rule& rule) { return model.failure("lava", kPrompt, given(rule)); };

@@ -84,23 +84,6 @@ TEST_CASE("answers are those of a plain program with a library's eigenvectors") 
   }
 }
 
-TEST_CASE("with all components, and with keys of few dimensions, it reads what oracle_topk reads") {
-  const auto owned =
-      make_stream({.tokens = 60, .d = 5, .dv = 3, .heads_per_kv = 3, .query_size = 2});
-  const auto same = [&](Index rank) {
-    const auto ours = kept_by("loki", owned->stream, 20, loki({.budget = 9, .rank = rank}));
-    const auto best = kept_by("oracle_topk", owned->stream, 20,
-                              {{"budget", count_of(9)}, {"group", word_of("none")}});
-    return ours == best;
-  };
-  CHECK(same(5));
-  CHECK_FALSE(same(2));
-  for (std::size_t token = 0; token < 60; ++token) {
-    for (std::size_t c = 2; c < 5; ++c) owned->keys[token * 5 + c] = 0.0;
-  }
-  CHECK(same(2));
-}
-
 TEST_CASE("memory and traffic: components are read from the keys, labels are held besides") {
   const auto owned = make_stream({.tokens = 24, .d = 4, .dv = 2, .heads_per_kv = 1});
   const AlgorithmDescription& algorithm = algorithm_named("loki");

@@ -162,31 +162,6 @@ TEST_CASE("without bits every token is read, and only epsilon is left of the err
   }
 }
 
-TEST_CASE("thousands of tables of one bit answer as exact attention") {
-  const auto owned = make_stream({.tokens = 30, .d = 5, .dv = 2, .heads_per_kv = 2});
-  const AlgorithmDescription& algorithm = algorithm_named("magicpig");
-  const Params params =
-      params_for(algorithm, given_of({.bits = 1, .tables = 4000, .epsilon = 0.0}));
-  const CellResult cell = replay_one(owned->stream, 24, algorithm, params, 3);
-  // Every token is read, with weight 1: the chance that fewer than two of 4000 tables agree is far
-  // below rounding, which is what is left.
-  CHECK(cell.metrics["errors.relative_l2.max"].value() < 1e-13);
-}
-
-TEST_CASE("a longer query reads the same tokens, a parallel key is always read") {
-  const auto owned = make_stream({.tokens = 40, .d = 5, .dv = 2, .heads_per_kv = 1});
-  const Given given = given_of({});
-  const KeptSets before = kept_by("magicpig", owned->stream, 30, given, 5);
-  for (double& each : owned->queries.front()) each *= 8.0;
-  CHECK(kept_by("magicpig", owned->stream, 30, given, 5) == before);
-  // Token 10 becomes the query of row 35.
-  std::copy_n(owned->stream.query(0, 35), 5, owned->keys.begin() + 10 * 5);
-  const auto all = sketches_of("magicpig", owned->stream, 30, given_of({.centre = "none"}), 5);
-  const auto weights = weights_for(all[5], 0);
-  REQUIRE(weights.count(10) == 1);
-  CHECK(weights.at(10) == doctest::Approx(1.0 / (1.0 + 1e-4)).epsilon(1e-6));
-}
-
 TEST_CASE("memory has the codes of the middle in bits besides all tokens") {
   const auto owned = make_stream({.tokens = 24, .d = 4, .dv = 2, .heads_per_kv = 1});
   const AlgorithmDescription& algorithm = algorithm_named("magicpig");
@@ -212,18 +187,6 @@ TEST_CASE("planes are shared bytes beside memory and traffic, whoever shares the
   // A prompt without a middle: nothing is hashed.
   const Params params = params_for(algorithm, given_of({.bits = 3, .tables = 5}));
   CHECK(replay_one(owned->stream, 4, algorithm, params, 1).memory.shared_bytes == 0);
-}
-
-TEST_CASE("shared planes are the same for every KV head, others are not") {
-  auto owned = make_stream({.tokens = 60, .d = 6, .dv = 2, .heads_per_kv = 1});
-  const auto sets = [&](const char* planes, int kv_head) {
-    owned->stream.id.kv_head = kv_head;
-    Given given = given_of({.tables = 4});
-    given.emplace_back("planes", word_of(planes));
-    return kept_by("magicpig", owned->stream, 50, given, 5);
-  };
-  CHECK(sets("shared", 0) == sets("shared", 1));
-  CHECK(sets("head", 0) != sets("head", 1));
 }
 
 TEST_CASE("a sliding layer is skipped, and more agreeing tables than there are is refused") {

@@ -116,41 +116,6 @@ TEST_CASE("merge_cosine keeps the selection's tokens, and merges what the dense 
   CHECK(difference(owned->stream, 100, sketch, 0.8) > 1e-3);
 }
 
-TEST_CASE("a merged value is at most as long as the longest value") {
-  const auto owned = make_stream({.tokens = 120, .d = 3, .dv = 4});
-  Real longest = 0;
-  for (Index j = 0; j < 100; ++j)
-    longest = std::max(longest, length_of(owned->stream.values.row(j), 4));
-  const Sketch sketch =
-      sketches_of("merge_cosine", owned->stream, 100, merging(40, "snapkv")).front();
-  int merged = 0;
-  for (const SketchRow& row : sketch.rows()) {
-    if (row.own_value < 0) continue;
-    ++merged;
-    const auto own = static_cast<std::size_t>(row.own_value);
-    CHECK(length_of(sketch.own_values[own].data(), 4) <= longest * (1 + 1e-15L));
-  }
-  CHECK(merged > 5);
-}
-
-TEST_CASE("keys without a positive cosine are not merged") {
-  auto owned = make_stream({.tokens = 60, .d = 3, .dv = 2});
-  // Dropped or kept, the cosines of all pairs are 0 or -1.
-  const std::vector<std::vector<double>> axes = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}, {-1, 0, 0}};
-  const Given given = merging(8 + 1, "rkv");
-  for (Index j = 0; j < 60; ++j) {
-    const auto& axis = axes[j >= 42 ? 0 : 1 + static_cast<std::size_t>(j % 3)];
-    std::copy(axis.begin(), axis.end(), owned->keys.begin() + j * 3);
-  }
-  const Sketch sketch = sketches_of("merge_cosine", owned->stream, 50, given).front();
-  // The window's eight keys are (1, 0, 0), the one other kept token is one of the other axes: those
-  // equal to it alone are merged.
-  int merged = 0;
-  for (const SketchRow& row : sketch.rows()) merged += row.own_value >= 0 ? 1 : 0;
-  CHECK(merged == 1);
-  CHECK(sketch[0].own_value >= 0);
-}
-
 TEST_CASE("merge_cosine counts what it merged, and is exact with a budget of the prompt") {
   const auto owned = make_stream({.tokens = 120, .d = 4, .dv = 3, .heads_per_kv = 2});
   const AlgorithmDescription& merge = algorithm_named("merge_cosine");

@@ -140,20 +140,6 @@ TEST_CASE("answers are the formula's, soft-capped tokens beside features include
   }
 }
 
-TEST_CASE("without absorbed tokens nothing is drawn and answers are exact") {
-  const auto owned = make_stream({.tokens = 30, .d = 4, .dv = 2});
-  const AlgorithmDescription& algorithm = algorithm_named("performer");
-  for (const Index prompt : {0, 1, 20}) {
-    for (const bool streaming : {false, true}) {
-      const CellResult result = replay_one(owned->stream, prompt, algorithm,
-                                           params_for(algorithm, given(8, 2, 40, streaming)));
-      CHECK(result.metrics["errors.relative_l2.max"].value() == 0.0);
-      CHECK(result.memory.bookkeeping == 0);
-      CHECK(result.memory.shared_bytes == 0);
-    }
-  }
-}
-
 TEST_CASE("projections are shared bytes beside memory, once they are drawn") {
   const auto owned = make_stream({.tokens = 30, .d = 4, .dv = 2});
   const AlgorithmDescription& algorithm = algorithm_named("performer");

@@ -62,21 +62,6 @@ TEST_CASE("answers are those of a plain program") {
   }
 }
 
-TEST_CASE("pages of one token read what oracle_topk reads per query head") {
-  const auto owned =
-      make_stream({.tokens = 60, .d = 5, .dv = 3, .heads_per_kv = 3, .query_size = 2});
-  const auto pages = sketches_of("quest", owned->stream, 20, quest(9, 1));
-  const auto oracle = sketches_of("oracle_topk", owned->stream, 20,
-                                  {{"budget", count_of(9)}, {"group", word_of("none")}});
-  REQUIRE(pages.size() == oracle.size());
-  for (std::size_t r = 0; r < pages.size(); ++r) {
-    CHECK(!same_sketch(pages[r], oracle[r]));
-    Sketch read = pages[r];
-    read.lookup = {};  // oracle_topk has no bounds
-    CHECK(same_sketch(read, oracle[r]));
-  }
-}
-
 TEST_CASE("memory has the bounds of every page besides all tokens; traffic what a row reads") {
   // 24 tokens of 4 + 2 numbers in pages of 5; the last of 5 pages has 4 tokens.
   const auto owned = make_stream({.tokens = 24, .d = 4, .dv = 2, .heads_per_kv = 1});

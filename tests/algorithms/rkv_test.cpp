@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "support/given.hpp"
 #include "support/naive_attention.hpp"
@@ -215,31 +214,6 @@ TEST_CASE("rkv keeps what the dense oracle keeps, on every kind of stream") {
       }
     }
   }
-}
-
-TEST_CASE("rkv does not depend on the lengths of keys where attention has no weight") {
-  const auto owned = make_stream({.tokens = 60, .d = 5, .dv = 2});
-  const Rule rule{.lambda = 0.0};
-  const KeptSets before = kept(owned->stream, 50, rule);
-  for (Index j = 0; j < 60; ++j) {
-    const double factor = std::ldexp(1.0, static_cast<int>(j % 5));
-    for (Index k = 0; k < 5; ++k) owned->keys[j * 5 + k] *= factor;
-  }
-  CHECK(kept(owned->stream, 50, rule) == before);
-  CHECK(kept(owned->stream, 50, {.lambda = 1.0}) != before);
-}
-
-TEST_CASE("rkv with a budget of the prompt is exact; streaming, of the stream") {
-  const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 3, .heads_per_kv = 2});
-  const AlgorithmDescription& rkv = algorithm_named("rkv");
-  const auto worst = [&](const Rule& rule) {
-    const CellResult cell = replay_one(owned->stream, 30, rkv, params_for(rkv, rule.given()));
-    return *cell.metrics["errors.relative_l2.max"];
-  };
-  CHECK(worst({.budget = 30}) < 1e-12);
-  CHECK(worst({.budget = 29}) > 1e-6);
-  CHECK(worst({.budget = 50, .streaming = true}) < 1e-12);
-  CHECK(worst({.budget = 30, .streaming = true}) > 1e-6);
 }
 
 TEST_CASE("rkv counts its compressions, and holds the newest queries while streaming") {

@@ -166,17 +166,6 @@ TEST_CASE("rows of a window are weighed and compared block by block as all at on
                                20));
 }
 
-TEST_CASE("decode tokens are all kept beside what the prompt left") {
-  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2});
-  const KeptSets sets = kept_by("snapkv", owned->stream, 50, snap(12, 4, 7));
-  for (std::size_t r = 0; r < sets.size(); ++r) {
-    CHECK(sets[r].size() == 12 + r + 1);
-    CHECK(std::vector<Index>(sets[r].begin(), sets[r].begin() + 12) ==
-          std::vector<Index>(sets[0].begin(), sets[0].begin() + 12));
-    CHECK(sets[r].back() == 50 + static_cast<Index>(r));
-  }
-}
-
 TEST_CASE("a prompt within the budget is kept whole, even where the budget is within the window") {
   const auto owned = make_stream({.tokens = 40, .d = 4, .dv = 2});
   std::vector<Index> all;

@@ -175,41 +175,6 @@ TEST_CASE("softmax_balance keeps what the coin-by-coin rule keeps, for every sid
   }
 }
 
-TEST_CASE("a side is at most half, exact_half is half, random is either class") {
-  const auto owned = make_stream({.tokens = 60, .d = 6, .dv = 4});
-  bool more_than_half = false;
-  for (std::uint32_t seed = 0; seed < 60; ++seed) {
-    for (const Index prompt : {50, 51}) {
-      Asked asked;
-      asked.c = number(3.0);
-      const std::size_t size = static_cast<std::size_t>(prompt);
-      const Run smaller = run(owned->stream, prompt, asked, seed);
-      CHECK(smaller.rows.numerator.size() <= size / 2);
-      CHECK(smaller.rows.denominator.size() <= size / 2);
-      asked.side = "exact_half";
-      const Run half = run(owned->stream, prompt, asked, seed);
-      CHECK(half.rows.numerator.size() == size / 2);
-      CHECK(half.rows.denominator.size() == size / 2);
-      // The same walk: what the smaller side keeps stays, some of the others join.
-      for (const Index token : tokens_of(smaller.rows.numerator)) {
-        const std::vector<Index> filled = tokens_of(half.rows.numerator);
-        CHECK(std::binary_search(filled.begin(), filled.end(), token));
-      }
-      asked.side = "random";
-      const std::vector<Index> random =
-          tokens_of(run(owned->stream, prompt, asked, seed).rows.numerator);
-      const std::vector<Index> kept = tokens_of(smaller.rows.numerator);
-      std::vector<Index> complement;
-      for (Index j = 0; j < prompt; ++j) {
-        if (!std::binary_search(kept.begin(), kept.end(), j)) complement.push_back(j);
-      }
-      CHECK((random == kept || random == complement));
-      more_than_half = more_than_half || random.size() > size / 2;
-    }
-  }
-  CHECK(more_than_half);
-}
-
 TEST_CASE("every step of every walk stands in the histogram of p") {
   const auto owned = make_stream({.tokens = 60, .d = 6, .dv = 4});
   Asked asked;
@@ -225,20 +190,6 @@ TEST_CASE("every step of every walk stands in the histogram of p") {
     return;
   }
   FAIL("no p_histogram");
-}
-
-TEST_CASE("softmax_balance decides by the prompt alone once its constants are given") {
-  auto owned = make_stream({.tokens = 60, .d = 6, .dv = 4});
-  for (Index k = 0; k < 4; ++k) owned->values[k] *= 100.0;
-  Asked asked;
-  asked.T = 2;
-  asked.c = number(0.3);
-  asked.r = number(median_norm(owned->stream.keys));
-  const Run whole = run(owned->stream, 50, asked, 3);
-  const auto cut = truncated(owned->stream, 51);
-  const Run part = run(cut->stream, 50, asked, 3);
-  CHECK(part.rows.numerator == whole.rows.numerator);
-  CHECK(part.rows.denominator == whole.rows.denominator);
 }
 
 TEST_CASE("a single token has no half; T = 0 keeps all with weight 1") {

@@ -62,24 +62,6 @@ TEST_CASE("answers are those of a plain program") {
   }
 }
 
-TEST_CASE("with every token read, whatever the rank, the answer is exact") {
-  const auto owned = make_stream({.tokens = 30, .d = 4, .dv = 3, .heads_per_kv = 2});
-  const AlgorithmDescription& algorithm = algorithm_named("sparq");
-  const CellResult cell =
-      replay_one(owned->stream, 10, algorithm, params_for(algorithm, sparq(1, 29, 0)));
-  CHECK(cell.metrics["errors.relative_l2.max"].value() <= 1e-13);
-}
-
-TEST_CASE("values that are all one vector are answered by it") {
-  Rows keys;
-  for (int j = 0; j < 20; ++j) keys.push_back({std::sin(j), std::cos(3.0 * j)});
-  const auto owned = stream_of(keys, Rows(20, {2.0, -1.0}), {Rows(20, {4, 1}), Rows(20, {-1, 2})});
-  const AlgorithmDescription& algorithm = algorithm_named("sparq");
-  const CellResult cell =
-      replay_one(owned->stream, 5, algorithm, params_for(algorithm, sparq(1, 3, 1)));
-  CHECK(cell.metrics["errors.relative_l2.max"].value() <= 1e-14);
-}
-
 TEST_CASE("where the chosen tokens' share underflows, the mean value is answered") {
   // Channel 0 decides: by it token 0 is 2000 ahead. But the row's own token is read whatever its
   // rank, and of recent 1 the one before it: their share is e^-2000.

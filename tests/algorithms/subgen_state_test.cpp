@@ -6,7 +6,7 @@
 #include <functional>
 #include <set>
 
-#include "support/algorithm_named.hpp"
+#include "support/given.hpp"
 #include "support/naive_rules.hpp"
 #include "support/naive_subgen.hpp"
 #include "support/owned_stream.hpp"
@@ -16,11 +16,6 @@
 
 namespace kvbench::test {
 namespace subgen_state_test {
-
-using Given = std::vector<std::pair<std::string, Value>>;
-
-Value integer(Index value) { return Value{static_cast<std::int64_t>(value)}; }
-Value word(const char* value) { return Value{std::string(value)}; }
 
 Params subgen(const Given& given) { return params_for(algorithm_named("subgen"), given); }
 
@@ -173,7 +168,7 @@ TEST_CASE("worked: six keys on a line, delta 1") {
   const auto owned = stream_of({{0}, {1}, {5}, {2}, {6}, {0.4}}, {{1}, {2}, {0}, {3}, {1}, {2}},
                                {{{1}, {1}, {1}, {1}, {1}, {1}}});
   Stepper stepper =
-      start(owned->stream, 0, {{"delta", Value{1.0}}, {"t", integer(2)}, {"s", integer(3)}});
+      start(owned->stream, 0, {{"delta", Value{1.0}}, {"t", count_of(2)}, {"s", count_of(3)}});
   const double mu[] = {1, 5, 5, 14, 15, 19};  // running sums of squared values
   const std::vector<std::vector<Index>> opened = {{0},       {0},       {0, 2},
                                                   {0, 2, 3}, {0, 2, 3}, {0, 2, 3}};
@@ -206,7 +201,7 @@ TEST_CASE("worked: six keys on a line, delta 1") {
 TEST_CASE("slots stay null while every value is zero, and hold no zero value afterwards") {
   const auto owned = stream_of({{0}, {1}, {2}, {3}}, {{0}, {0}, {2}, {0}}, {{{1}, {1}, {1}, {1}}});
   Stepper stepper =
-      start(owned->stream, 0, {{"delta", Value{9.0}}, {"t", integer(1)}, {"s", integer(2)}});
+      start(owned->stream, 0, {{"delta", Value{9.0}}, {"t", count_of(1)}, {"s", count_of(2)}});
   const Index filled[] = {0, 0, 2, 2};
   for (const Index expected : filled) {
     REQUIRE(stepper.next());
@@ -241,10 +236,10 @@ TEST_CASE("Lemma 1 (1), Lemma 2 (1)-(4), weights and memory hold at every step")
         CAPTURE(point.recent);
         Stepper stepper = start(owned->stream, prompt,
                                 {{"delta", Value{point.delta}},
-                                 {"t", integer(point.t)},
-                                 {"s", integer(point.s)},
-                                 {"sinks", integer(point.sinks)},
-                                 {"recent", integer(point.recent)}},
+                                 {"t", count_of(point.t)},
+                                 {"s", count_of(point.s)},
+                                 {"sinks", count_of(point.sinks)},
+                                 {"recent", count_of(point.recent)}},
                                 static_cast<std::uint32_t>(prompt + 3));
         while (stepper.next()) {
           check_state(owned->stream, stepper.sketch(), stepper.row(), point, "v2");
@@ -261,10 +256,10 @@ TEST_CASE("the state's facts turn red on planted bugs") {
   const Point point{2.0, 3, 8, 2, 4};
   Stepper stepper = start(stream, 59,
                           {{"delta", Value{point.delta}},
-                           {"t", integer(point.t)},
-                           {"s", integer(point.s)},
-                           {"sinks", integer(point.sinks)},
-                           {"recent", integer(point.recent)}},
+                           {"t", count_of(point.t)},
+                           {"s", count_of(point.s)},
+                           {"sinks", count_of(point.sinks)},
+                           {"recent", count_of(point.recent)}},
                           5);
   REQUIRE(stepper.next());
   const KeptCounts kept = stepper.sketch().kept_counts();
@@ -324,9 +319,9 @@ TEST_CASE("other sampling weights: mu and slots follow ||v||, ||k||^2 or 1") {
     const Point point{1.0, 2, 6, 0, 0};
     Stepper stepper = start(owned->stream, 10,
                             {{"delta", Value{point.delta}},
-                             {"t", integer(point.t)},
-                             {"s", integer(point.s)},
-                             {"sampling", word(sampling)}});
+                             {"t", count_of(point.t)},
+                             {"s", count_of(point.s)},
+                             {"sampling", word_of(sampling)}});
     while (stepper.next()) {
       check_state(owned->stream, stepper.sketch(), stepper.row(), point, sampling);
     }
@@ -338,7 +333,7 @@ TEST_CASE("delta_quantile resolves to the quantile of key distances and is recor
   for (const double quantile : {0.0, 0.05, 0.3, 1.0}) {
     Stepper stepper =
         start(owned->stream, 190,
-              {{"delta_quantile", Value{quantile}}, {"t", integer(2)}, {"s", integer(3)}});
+              {{"delta_quantile", Value{quantile}}, {"t", count_of(2)}, {"s", count_of(3)}});
     const double delta = derived_real(stepper.algorithm().derived(), "delta");
     const double naive = naive_delta_quantile(owned->stream, quantile);
     CHECK(std::fabs(delta - naive) <= 1e-14 * naive);
@@ -354,7 +349,7 @@ TEST_CASE("the alias clustergen is subgen") {
 
 TEST_CASE("a sliding layer is skipped, with that reason") {
   const AlgorithmDescription& algorithm = algorithm_named("subgen");
-  const Params params = subgen({{"delta", Value{1.0}}, {"t", integer(1)}, {"s", integer(1)}});
+  const Params params = subgen({{"delta", Value{1.0}}, {"t", count_of(1)}, {"s", count_of(1)}});
   StreamShape shape = make_stream({.tokens = 30, .window = 10})->stream.shape;
   const auto reason = reason_to_skip(algorithm, params, shape, 20);
   REQUIRE(reason);

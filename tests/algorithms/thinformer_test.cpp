@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "numerics/counter_rng.hpp"
 #include "support/kept_of_prompt.hpp"
 #include "support/naive_attention.hpp"
 #include "support/owned_stream.hpp"
-#include "support/replayed.hpp"
 
 namespace kvbench::test {
 namespace thinformer_test {
@@ -178,23 +176,6 @@ TEST_CASE("thinformer, worked: one pair of each, by hand") {
   CHECK(std::abs(counts({{0}, {0}, {0}, {9}, {0}}) - 1000) < 157);
 }
 
-TEST_CASE("of each pair of a round exactly one stays, and a coin takes all the others") {
-  const auto owned = make_stream({.tokens = 281, .d = 5, .dv = 3});
-  for (std::uint32_t seed = 0; seed < 10; ++seed) {
-    // Points 0 to 255 in one round: pair i is tokens 2 i and 2 i + 1. With and without the coin
-    // the sets are equal or a partition of the points.
-    const Rule one{.g = 3};
-    const Rule plain{.g = 3, .symmetrize = false};
-    const auto a = kept(owned->stream, 280, one, seed);
-    const auto b = kept(owned->stream, 280, plain, seed);
-    REQUIRE(a.size() == 128);
-    for (std::size_t i = 0; i < a.size(); ++i) CHECK(a[i] / 2 == static_cast<Index>(i));
-    std::set<Index> both(a.begin(), a.end());
-    both.insert(b.begin(), b.end());
-    CHECK((a == b || both.size() == 256));
-  }
-}
-
 TEST_CASE("KV heads of a layer share their coins; layers and sequences do not") {
   const auto owned = make_stream({.tokens = 281, .d = 5, .dv = 3});
   // Whether the coin of a one-round thinning takes the partners.
@@ -244,38 +225,6 @@ TEST_CASE("thinformer keeps 2^g sqrt(n0) tokens, all n0 where 4^(g+1) exceeds n0
   CHECK(spread.size() == 256);
   CHECK(spread.back() == 255 * 300 / 256);
   CHECK(kept(owned->stream, 3, {.g = 0}) == std::vector<Index>{0});
-}
-
-TEST_CASE("thinformer: the kept weigh as much as the middle, in both sums, beside exact tokens") {
-  const auto owned = make_stream({.tokens = 310, .d = 4, .dv = 3});
-  const Rule rule{.g = 1, .sinks = 5, .recent = 4};
-  const Sketch sketch = sketches_of("thinformer", owned->stream, 300, rule.given()).front();
-  REQUIRE(sketch.size() == 5 + 32 + 4 + 1);
-  for (const SketchRow& row : sketch.rows()) {
-    const bool middle = row.token >= 5 && row.token < 296;
-    CHECK(row.w_den == (middle ? 291.0 / 32.0 : 1.0));
-    CHECK(row.w_num == row.w_den);
-  }
-  CHECK(sketch.kept_counts().bookkeeping == 1);
-  Rule plain = rule;
-  plain.weights = "none";
-  const Sketch same = sketches_of("thinformer", owned->stream, 300, plain.given()).front();
-  CHECK(kept_tokens(same) == kept_tokens(sketch));
-  for (const SketchRow& row : same.rows()) CHECK(row.w_den == 1.0);
-  CHECK(same.kept_counts().bookkeeping == 0);
-}
-
-TEST_CASE("thinformer without thinning and with stride 1 is exact") {
-  const auto owned = make_stream({.tokens = 70, .d = 4, .dv = 3, .heads_per_kv = 2});
-  const AlgorithmDescription& thinformer = algorithm_named("thinformer");
-  const auto worst = [&](const Rule& rule, Index prompt) {
-    return *replay_one(owned->stream, prompt, thinformer, params_for(thinformer, rule.given()))
-                .metrics["errors.relative_l2.max"];
-  };
-  CHECK(worst({.g = 3}, 64) < 1e-12);
-  CHECK(worst({.g = 2}, 64) > 1e-6);
-  CHECK(worst({.g = 3}, 65) > 1e-6);  // one token beyond the points is lost
-  CHECK(worst({.g = 3, .recent = 1}, 65) < 1e-12);
 }
 
 TEST_CASE("of two equal tokens of a pair the later one stays") {

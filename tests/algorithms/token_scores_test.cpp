@@ -181,18 +181,6 @@ TEST_CASE("adakv and criticalkv keep what kvpress's rules keep, by every score")
   }
 }
 
-TEST_CASE("with floor 1, or share 1, each head keeps what the score's own method keeps") {
-  const LayerOfStreams layer(specs().front(), 3);
-  for (const char* score : {"knorm", "keydiff", "expected_attention"}) {
-    CAPTURE(std::string(score));
-    const Rule rule{score, 20, 0, 1.0, 1.0};
-    Given plain{{"budget", count_of(20)}};
-    CHECK(layer.kept("adakv", 70, ada(rule)) == layer.kept(score, 70, plain));
-    if (std::string(score) == "expected_attention") plain.emplace_back("value_norm", Value{false});
-    CHECK(layer.kept("criticalkv", 70, critical(rule)) == layer.kept(score, 70, plain));
-  }
-}
-
 TEST_CASE("scores that overflow fail the layer") {
   LayerOfStreams layer(specs().front(), 2);
   for (double& x : layer.owned.front()->keys) x *= 1e160;

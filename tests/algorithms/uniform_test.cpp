@@ -4,18 +4,13 @@
 #include <cmath>
 #include <set>
 
-#include "support/algorithm_named.hpp"
+#include "support/given.hpp"
 #include "support/library_answer.hpp"
 #include "support/owned_stream.hpp"
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
 namespace uniform_test {
-
-using Given = std::vector<std::pair<std::string, Value>>;
-
-Value integer(Index value) { return Value{static_cast<std::int64_t>(value)}; }
-Value word(const char* value) { return Value{std::string(value)}; }
 
 Sketch first_row(const Stream& stream, Index prompt, const Given& given, std::uint32_t seed) {
   const AlgorithmDescription& algorithm = algorithm_named("uniform");
@@ -51,7 +46,7 @@ TEST_CASE("T halvings keep floor(M / 2^T) tokens of the middle that weigh M / h 
       // Middle [7, 56): 49 tokens.
       const Sketch sketch =
           first_row(owned->stream, 60,
-                    {{"T", integer(T)}, {"sinks", integer(7)}, {"recent", integer(4)}}, seed);
+                    {{"T", count_of(T)}, {"sinks", count_of(7)}, {"recent", count_of(4)}}, seed);
       const Middle middle = middle_of(sketch, 7, 56);
       const Index h = 49 >> T;
       CHECK(std::ssize(middle.tokens) == h);
@@ -71,8 +66,9 @@ TEST_CASE("uniform, worked: two of five tokens between a sink and a recent token
   const auto owned = stream_of(zeros, {{1}, {2}, {4}, {8}, {16}, {32}, {64}, {128}}, {zeros});
   std::set<std::vector<Index>> seen;
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
-    const Sketch sketch = first_row(
-        owned->stream, 7, {{"T", integer(1)}, {"sinks", integer(1)}, {"recent", integer(1)}}, seed);
+    const Sketch sketch =
+        first_row(owned->stream, 7,
+                  {{"T", count_of(1)}, {"sinks", count_of(1)}, {"recent", count_of(1)}}, seed);
     const Middle middle = middle_of(sketch, 1, 6);
     REQUIRE(middle.tokens.size() == 2);
     CHECK(middle.weight_sum == 5.0);
@@ -85,26 +81,13 @@ TEST_CASE("uniform, worked: two of five tokens between a sink and a recent token
   CHECK(seen.size() == 10);  // every pair of five; one of them is missed once in 10^8
 }
 
-TEST_CASE("a budget counts sinks and recent tokens") {
-  const auto owned = make_stream({.tokens = 70, .d = 2, .dv = 2});
-  const Given given = {{"budget", integer(20)}, {"sinks", integer(7)}, {"recent", integer(4)}};
-  const Sketch sketch = first_row(owned->stream, 60, given, 1);
-  const Middle middle = middle_of(sketch, 7, 56);
-  CHECK(middle.tokens.size() == 9);
-  CHECK(middle.weight_sum == doctest::Approx(49.0).epsilon(1e-14));
-  const Sketch whole =
-      first_row(owned->stream, 60, {{"budget", integer(60)}, {"sinks", integer(7)}}, 1);
-  CHECK(whole.size() == 61);
-  for (const SketchRow& row : whole.rows()) CHECK(row.w_num == 1.0);
-}
-
 TEST_CASE("with replacement, repeats stand in the weight and rows are distinct tokens") {
   const auto owned = make_stream({.tokens = 40, .d = 2, .dv = 2});
   bool repeated = false;
   for (std::uint32_t seed = 0; seed < 10; ++seed) {
     const Sketch sketch =
         first_row(owned->stream, 35,
-                  {{"T", integer(1)}, {"sinks", integer(5)}, {"replacement", Value{true}}}, seed);
+                  {{"T", count_of(1)}, {"sinks", count_of(5)}, {"replacement", Value{true}}}, seed);
     const Middle middle = middle_of(sketch, 5, 35);
     CHECK(middle.weight_sum == doctest::Approx(30.0).epsilon(1e-14));
     CHECK(std::set<Index>(middle.tokens.begin(), middle.tokens.end()).size() ==
@@ -123,7 +106,7 @@ TEST_CASE("halving by signs keeps floor(n/2) per round, weight 2^T") {
   const auto owned = make_stream({.tokens = 610, .d = 2, .dv = 2});
   for (const Index T : {0, 1, 2, 4}) {
     const Given given = {
-        {"T", integer(T)}, {"sinks", integer(0)}, {"form", word("recursive_signs")}};
+        {"T", count_of(T)}, {"sinks", count_of(0)}, {"form", word_of("recursive_signs")}};
     const Sketch sketch = first_row(owned->stream, 601, given, 3);
     const Middle middle = middle_of(sketch, 0, 601);
     Index expected = 601;
@@ -135,25 +118,14 @@ TEST_CASE("halving by signs keeps floor(n/2) per round, weight 2^T") {
 
 TEST_CASE("weights none gives 1, and stores no weight") {
   const auto owned = make_stream({.tokens = 40, .d = 2, .dv = 2});
-  const Sketch sketch = first_row(
-      owned->stream, 35, {{"T", integer(1)}, {"sinks", integer(5)}, {"weights", word("none")}}, 2);
+  const Sketch sketch =
+      first_row(owned->stream, 35,
+                {{"T", count_of(1)}, {"sinks", count_of(5)}, {"weights", word_of("none")}}, 2);
   for (const SketchRow& row : sketch.rows()) CHECK(row.w_num == 1.0);
   CHECK(sketch.kept_counts().bookkeeping == 0);
   const Sketch weighted =
-      first_row(owned->stream, 35, {{"T", integer(1)}, {"sinks", integer(5)}}, 2);
+      first_row(owned->stream, 35, {{"T", count_of(1)}, {"sinks", count_of(5)}}, 2);
   CHECK(weighted.kept_counts().bookkeeping == 15);
-}
-
-TEST_CASE("seeds differ, streams differ, and the same seed repeats") {
-  const auto owned = make_stream({.tokens = 70, .d = 2, .dv = 2});
-  const Given given = {{"T", integer(1)}, {"sinks", integer(0)}};
-  CHECK(
-      same_sketch(first_row(owned->stream, 60, given, 4), first_row(owned->stream, 60, given, 4)));
-  CHECK(kept_tokens(first_row(owned->stream, 60, given, 4)) !=
-        kept_tokens(first_row(owned->stream, 60, given, 5)));
-  const std::vector<Index> one = kept_tokens(first_row(owned->stream, 60, given, 4));
-  owned->stream.id.kv_head = 1;
-  CHECK(kept_tokens(first_row(owned->stream, 60, given, 4)) != one);
 }
 
 }  // namespace uniform_test

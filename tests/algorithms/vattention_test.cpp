@@ -149,26 +149,6 @@ TEST_CASE("reads and weighs what a plain program does") {
   CHECK(whole > 100);
 }
 
-TEST_CASE("a small epsilon reads everything; a larger one fewer, and so does a larger delta") {
-  const auto owned = make_stream({.tokens = 400, .d = 5, .dv = 2, .heads_per_kv = 2});
-  const AlgorithmDescription& algorithm = algorithm_named("vattention");
-  const auto cell = [&](double epsilon, double delta) {
-    const Setting s{.sinks = 4, .recent = 4, .top = 8, .epsilon = epsilon, .delta = delta};
-    return replay_one(owned->stream, 380, algorithm, params_for(algorithm, given_of(s)), 3);
-  };
-  const CellResult exact = cell(1e-9, 0.1);
-  CHECK(exact.metrics["errors.relative_l2.max"].value() < 1e-14);
-  CHECK(derived_real(exact.derived, "read_whole") == 1.0);
-  double before = 1e9;
-  for (const double epsilon : {0.1, 0.2, 0.4}) {
-    const double draws = derived_real(cell(epsilon, 0.1).derived, "draws");
-    CHECK(draws < before);
-    before = draws;
-  }
-  CHECK(derived_real(cell(0.1, 0.3).derived, "draws") <
-        derived_real(cell(0.1, 0.1).derived, "draws"));
-}
-
 TEST_CASE("traffic has the keys of the base, memory is that of all tokens") {
   const auto owned = stream_of(Rows(12, {0.0, 0.0}), Rows(12, {1.0}), {Rows(12, {1.0, 1.0})});
   const AlgorithmDescription& algorithm = algorithm_named("vattention");

@@ -175,21 +175,6 @@ Sketch at_first_row(const Stream& stream, Index prompt, const Rule& rule, std::u
   return sketches_of("wildcat", stream, prompt, given_of(rule), seed).front();
 }
 
-double worst_error(const Stream& stream, Index prompt, const Rule& rule, std::uint32_t seed = 0) {
-  const AlgorithmDescription& algorithm = algorithm_named("wildcat");
-  return replay_one(stream, prompt, algorithm, params_for(algorithm, given_of(rule)), seed)
-      .metrics["errors.relative_l2.max"]
-      .value();
-}
-
-double derived_of(const Stream& stream, Index prompt, const Rule& rule, const std::string& name,
-                  std::uint32_t seed = 0) {
-  const AlgorithmDescription& algorithm = algorithm_named("wildcat");
-  Stepper stepper(stream, prompt, algorithm, params_for(algorithm, given_of(rule)), seed);
-  stepper.next();
-  return derived_real(stepper.algorithm().derived(), name);
-}
-
 TEST_CASE("wildcat, worked: two tokens, one pivot") {
   // Keys 0 and tau: the kernel between them is e^-1/2. Pivot 0: W = (1, e^-1/2 e^1/2); pivot 1:
   // W = (e^-1/2 e^-1/2, 1).
@@ -269,20 +254,6 @@ TEST_CASE("rows are those of the Nystrom formula solved densely, whatever the ru
   CHECK(negative > 0);  // the case that the rule for answers is made for
 }
 
-TEST_CASE("as many pivots as tokens of a bin are exact, and equal keys need one") {
-  const auto owned = make_stream({.tokens = 40, .d = 4, .dv = 3, .heads_per_kv = 2});
-  // 24 tokens in 2 bins of 12.
-  CHECK(worst_error(owned->stream, 30, {.budget = 29, .sinks = 2, .window = 3, .rank = 12}) <
-        1e-12);
-  const auto equal = make_stream({.tokens = 40, .d = 4, .dv = 3, .kind = StreamKind::kEqualKeys});
-  const Rule rule{.budget = 12, .sinks = 2, .window = 2, .rank = 4};
-  CHECK(worst_error(equal->stream, 34, rule) < 1e-12);
-  CHECK(derived_of(equal->stream, 34, rule, "pivots") == 2);
-  CHECK(derived_of(equal->stream, 34, rule, "residual") == 0);
-  const Sketch sketch = at_first_row(equal->stream, 34, rule);
-  CHECK(sketch[2].w_den == 15.0);
-}
-
 TEST_CASE("with clamp every answer is within the values so far, without some are not") {
   const auto owned =
       make_stream({.tokens = 80, .d = 4, .dv = 3, .heads_per_kv = 2, .query_size = 6});
@@ -350,25 +321,6 @@ TEST_CASE("answers that were clamped are counted; methods without the rule have 
   rule.clamp = false;
   CHECK(!counted("wildcat", given_of(rule)));
   CHECK(!counted("window", {{"budget", count_of(9)}}));
-}
-
-TEST_CASE("more pivots leave less of the kernel") {
-  const auto owned = make_stream({.tokens = 70, .d = 4, .dv = 2});
-  double before = 1;
-  for (const Index rank : {1, 2, 4, 8, 16}) {  // one bin
-    const double now = derived_of(owned->stream, 60, {.budget = rank, .rank = rank}, "residual");
-    CHECK(now < before);
-    CHECK(now >= 0);
-    before = now;
-  }
-}
-
-TEST_CASE("what fits is kept as it is, without a rule for answers") {
-  const auto owned = make_stream({.tokens = 12, .d = 4, .dv = 2});
-  for (const Index prompt : {0, 1, 8}) {
-    CHECK(worst_error(owned->stream, prompt, {.budget = 8, .rank = 12}) == 0.0);
-    CHECK(!at_first_row(owned->stream, prompt, {.budget = 8}).answer_rule);
-  }
 }
 
 TEST_CASE("a budget without a bin and sliding layers are skipped") {

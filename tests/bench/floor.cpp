@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "numerics/canonical.hpp"
-#include "numerics/counter_rng.hpp"
 #include "numerics/lanes.hpp"
 #include "system/parallel.hpp"
 
@@ -68,22 +67,13 @@ void exponentials(Index) {
   sink = e[0];
 }
 
-void draws(Index) {
-  const CounterRng random(1, 2, "bench/draw");
-  double total = 0.0;
-  for (std::uint32_t token = 0; token < 2'000'000; ++token) total += random.uniform53(token);
-  sink = total;
-}
-
 Floor measure() {
   Floor floor;
   floor.threads = thread_count();
   const double flops = 4e6 * kChains * Lanes::kCount * 2;
   floor.fma_flops_one = rate(flops, 1, multiply_add);
   floor.fma_flops_all = rate(flops, floor.threads, multiply_add);
-  floor.exps_one = rate(4000.0 * 2048.0, 1, exponentials);
   floor.exps_all = rate(4000.0 * 2048.0, floor.threads, exponentials);
-  floor.draws_one = rate(2e6, 1, draws);
 
   std::vector<double> memory(std::size_t{32} << 20, 1.0);
   for (const int threads : {1, floor.threads}) {

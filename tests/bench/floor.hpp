@@ -9,9 +9,7 @@ namespace kvbench::bench {
 struct Floor {
   double fma_flops_one = 0.0;   // double-precision fused multiply-adds, 2 flops each, one thread
   double fma_flops_all = 0.0;   // all threads
-  double exps_one = 0.0;        // canonical exponentials per second, one thread
-  double exps_all = 0.0;        // all threads
-  double draws_one = 0.0;       // 53-bit uniforms of the counter-based generator, one thread
+  double exps_all = 0.0;        // canonical exponentials per second, all threads
   double read_bytes_one = 0.0;  // memory read, bytes per second
   double read_bytes_all = 0.0;
   int threads = 1;

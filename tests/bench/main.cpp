@@ -1,21 +1,16 @@
-// Benchmarks of codecs and cache files, with the machine's limits, measured in the same run;
-// or `benchmarks --tasks DUMP`: the tasks of the comparison with peers, on request; or `benchmarks
-// --methods [ID ..]`: a row for every algorithm, or for these.
+// Benchmarks of codecs, with the machine's limits, measured in the same run;
+// or `benchmarks --tasks DUMP`: the tasks of the comparison with peers, on request.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
 #include <string_view>
 
 #include "bench/floor.hpp"
-#include "bench/method_table.hpp"
 #include "bench/task_server.hpp"
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[1]) == "--tasks") {
     return kvbench::bench::serve_tasks(argv[2]);
-  }
-  if (argc >= 2 && std::string_view(argv[1]) == "--methods") {
-    return kvbench::bench::print_methods({argv + 2, argv + argc});
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
@@ -30,8 +25,6 @@ int main(int argc, char** argv) {
                               giga(floor.read_bytes_one, floor.read_bytes_all, "GB/s"));
   benchmark::AddCustomContext("exp",
                               fmt::format("{:.2f} G/s on all threads", floor.exps_all * 1e-9));
-  benchmark::AddCustomContext("draws",
-                              fmt::format("{:.0f} M/s on one thread", floor.draws_one * 1e-6));
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

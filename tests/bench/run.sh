@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # tests/bench/run.sh [--check|--record]: kvbench against other programs (numpy, torch), on KVBENCH_BENCH_DUMP
 # or the shipped dump; with --check and --record whole sweeps too (tests/bench/README.md).
-# --sweeps [OPTIONS]: whole sweeps next to numpy and kvpress; --micro [OPTIONS]: Google Benchmark; --methods [ID ..]:
-# every algorithm next to its floor; --cuda: the CUDA side on this machine's GPU.
+# --sweeps [OPTIONS]: whole sweeps next to numpy and kvpress; --micro [OPTIONS]: Google Benchmark;
+# --cuda: the CUDA side on this machine's GPU.
 # Peers run in .venv-model where that is there, else in .venv, without torch and kvpress.
 . "$(dirname "${BASH_SOURCE[0]}")/../../environment.sh"
 python=.venv-model/bin/python dump=${KVBENCH_BENCH_DUMP:-data/smollm2-constitution.h5} status=0 sweeps=()
@@ -37,10 +37,7 @@ case ${1:-} in
     ;;
 esac
 build kvbench benchmarks
-case ${1:-} in
-  --micro) exec build/bin/benchmarks "${@:2}" ;;
-  --methods) exec build/bin/benchmarks "$@" ;;
-esac
+[[ ${1:-} != --micro ]] || exec build/bin/benchmarks "${@:2}"
 peers
 "$python" -B tests/bench/compare_peers.py --benchmarks build/bin/benchmarks --peers "$python" \
   --dump "$dump" "$@" || status=$?

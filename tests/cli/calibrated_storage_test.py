@@ -242,18 +242,6 @@ class CalibratedStorage(Folder):
         self.assertEqual(done.returncode, DONE, done.stderr)
         self.assertEqual(deterministic(self.results("joined")), deterministic(whole))
 
-    def test_a_changed_file_makes_other_cells(self):
-        self.calibrate(self.train)
-        first, _ = self.cells({"calibration": "m.cal.h5"})
-        self.calibrate(self.train, options=("--sequences", "1"))
-        config = self.folder / "out.json"
-        self.assert_refused(kvbench("run", "--config", config, "--out", self.folder / "out"),
-                            "4 finished cells of another sweep", "--add")
-        changed, _ = self.cells({"calibration": "m.cal.h5"}, options=("--add",))
-        for head, cell in changed.items():
-            self.assertNotEqual(cell["id"], first[head]["id"])
-            self.assertNotEqual(cell["errors"], first[head]["errors"])
-
     def test_an_allocated_sweep_names_the_file(self):
         path = str(self.calibrate(self.train))
         keys = {"codec": "oscar", **FEW, "calibration": path}

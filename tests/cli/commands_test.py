@@ -119,17 +119,6 @@ class Commands(Folder):
             plan = strict_json(self.data("plan", "--config", self.sweep(masks, **members), "--json"))
             self.assertEqual((plan["skipped"], plan["cells"] > 0), (0, True))
 
-    def test_rows_that_reach_into_the_prompt_are_told_of(self):
-        config = self.sweep(evaluate={"rows": {"last": 60}})
-        for command in (("plan",), ("run", "--out", self.folder / "out")):
-            done = kvbench(*command, "--config", config)
-            self.assertEqual(done.returncode, DONE, done.stderr)
-            self.assertIn("kvbench: note: /evaluate/rows/last: 60 rows are asked for, and 2 of 2 groups have fewer",
-                          done.stderr)
-            self.assertIn("of which 48 are scored: it has 48 after its prompt of 48", done.stderr)
-        done = kvbench("plan", "--config", config, "--set", "/evaluate/rows/last=48")
-        self.assertEqual((done.returncode, done.stderr), (DONE, ""))
-
     def test_rows_that_the_prompt_does_not_have_are_told_of(self):
         config = self.sweep([{"algorithm": "window", "params": {"budget": 8}}],
                             evaluate={"rows": {"prompt": {"last": 60}}})

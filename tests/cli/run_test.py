@@ -61,17 +61,6 @@ class Run(Folder):
         self.assertEqual(json.dumps(self.run_sweep()), json.dumps(first))
         self.assertEqual(self.journal(), journal)
 
-    def test_threads_do_not_change_the_content(self):
-        options = {"algorithms": [
-            {"algorithm": "exact"}, {"algorithm": "h2o", "params": {"budget": [8, 16]}},
-            {"algorithm": "subgen", "params": {"delta_quantile": 0.1, "t": 2, "s": [4, 16]}}]}
-        one = self.run_sweep("--threads", 1, **options)
-        two = self.run_sweep("--threads", 2, "--fresh", **options)
-        five = self.run_sweep("--threads", 5, "--fresh", **options)
-        self.assertEqual(two["provenance"][0]["threads"], 2)
-        self.assertEqual(deterministic(one), deterministic(two))
-        self.assertEqual(deterministic(one), deterministic(five))
-
     def test_fresh_computes_everything_again(self):
         first = self.run_sweep()
         again = self.run_sweep("--fresh")

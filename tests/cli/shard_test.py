@@ -245,18 +245,6 @@ class Shards(Folder):
         self.assertEqual(deterministic(self.results("merged")),
                          deterministic(self.results("whole")))
 
-    def test_a_sequence_whose_scores_are_shared_is_not_split(self):
-        config = self.many(algorithms=[
-            {"algorithm": "exact"},
-            {"algorithm": "keyformer", "params": {"budget": 16, "scope": "model"}}])
-        for index in (1, 2, 3):
-            self.run_shard(config, f"{index}/3", f"s{index}")
-        self.merge("s1", "s2", "s3")
-        self.assertEqual(deterministic(self.results("merged")), deterministic(self.whole(config)))
-        dealt = [{cell["key"]["dump"] for cell in self.results(f"s{index}")["cells"]}
-                 for index in (1, 2, 3)]
-        self.assertEqual(sorted(map(len, dealt)), [0, 1, 1])
-
     def test_layers_that_are_decided_by_themselves_are_dealt_by_themselves(self):
         config = self.many(algorithms=[
             {"algorithm": "tova", "params": {"budget": 16}},

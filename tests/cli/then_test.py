@@ -40,15 +40,6 @@ class Then(Folder):
         labels = {entry["label"]: entry for entry in results["summary"]}
         self.assertEqual(labels["snapkv+quest"]["params"]["then.budget"], 12)
 
-    def test_ids_of_other_cells_stay(self):
-        def ids(entries):
-            config = self.sweep(entries, **MEMBERS)
-            plan = strict_json(kvbench("plan", "--config", config, "--json").stdout)
-            return [cell["id"] for cell in plan["cell_list"]]
-        alone, more = ids([FIRST, READ]), ids([FIRST, PAIR, READ])
-        self.assertEqual(len(more), len(alone) + len(alone) // 2)
-        self.assertLess(set(alone), set(more))
-
     def test_what_a_pair_kept_is_replayed_from_its_cache_file(self):
         first = self.run_sweep(algorithms=[PAIR], output={"caches": True}, **MEMBERS)
         file, = (self.folder / "out/caches").glob("*.h5")

@@ -251,20 +251,4 @@ TEST_CASE("a file that cannot be read is not written over, whatever its name") {
   CHECK(open_cache(caches + "/a-0123abcd-2.h5")->heads.size() == 1);
 }
 
-TEST_CASE("a damaged end of the journal is cut off") {
-  const TemporaryFolder folder;
-  const std::string caches = folder.file("caches");
-  {
-    KeptStore store(caches, KeptStore::Use::kWrite);
-    store.write("id1", some_rows());
-    store.write("id2", some_rows());
-  }
-  std::filesystem::resize_file(caches + "/journal",
-                               std::filesystem::file_size(caches + "/journal") - 3);
-  const KeptStore store(caches, KeptStore::Use::kWrite);
-  CHECK(store.has("id1"));
-  CHECK_FALSE(store.has("id2"));
-  CHECK(same(store.read("id1"), some_rows()));
-}
-
 }  // namespace cache_file_test

@@ -103,20 +103,6 @@ TEST_CASE("in big-endian tensors NaN is found and nothing else is taken for it")
              {"/v", "head 1", "token 11", "NaN"}));
 }
 
-TEST_CASE("a truncated file is refused wherever it was cut") {
-  const TemporaryFolder folder;
-  const std::string path = folder.file("small.h5");
-  const std::string cut = folder.file("cut.h5");
-  write_small_dump(path);
-  std::filesystem::copy_file(path, cut);
-  for (auto left = std::filesystem::file_size(path) - 1; left > 100; left -= 97) {
-    std::filesystem::resize_file(cut, left);
-    CHECK(says(errors_of([&] { Dump dump(cut); }), {cut, "truncated"}));
-  }
-  std::filesystem::resize_file(cut, 7);
-  CHECK(says(errors_of([&] { Dump dump(cut); }), {cut, "not an HDF5 file"}));
-}
-
 TEST_CASE("a dump that is cut or written to while it is open is refused, not read as zeros") {
   const TemporaryFolder folder;
   const std::string path = folder.file("small.h5");

@@ -7,10 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 
 #include "dump/dump.hpp"
 #include "dump/small_dump.hpp"
@@ -28,36 +26,6 @@ std::vector<std::string> refusal_of(const std::string& path) {
   return errors_of([&] { Dump dump(path); });
 }
 
-// `name`, 2 x 12 x columns of float16, with its elements in other files.
-void replace_by(hid_t file, const std::string& name, hsize_t columns,
-                const std::function<void(hid_t properties, hid_t space)>& lay_out) {
-  remove_link(file, name);
-  const hsize_t dims[] = {2, 12, columns};
-  const hdf5::Handle space(H5Screate_simple(3, dims, nullptr));
-  const hdf5::Handle properties = hdf5::dataset_properties();
-  lay_out(properties.get(), space.get());
-  const hdf5::Handle dataset(H5Dcreate2(file, name.c_str(), H5T_IEEE_F32LE, space.get(),
-                                        H5P_DEFAULT, properties.get(), H5P_DEFAULT));
-}
-
-void store_externally(hid_t file, const std::string& name, const std::string& target) {
-  replace_by(file, name, 4, [&](hid_t properties, hid_t) {
-    hdf5::check(H5Pset_external(properties, target.c_str(), 0, H5F_UNLIMITED));
-  });
-}
-
-void map_virtually(hid_t file, const std::string& name, const std::string& target) {
-  replace_by(file, name, 4, [&](hid_t properties, hid_t space) {
-    hdf5::check(H5Pset_virtual(properties, space, target.c_str(), name.c_str(), space));
-  });
-}
-
-void link_to(hid_t file, const std::string& name, const std::string& target) {
-  remove_link(file, name);
-  hdf5::check(H5Lcreate_external(target.c_str(), (kLayer + "/k").c_str(), file, name.c_str(),
-                                 H5P_DEFAULT, H5P_DEFAULT));
-}
-
 // Takes the place of the C library's, also for HDF5.
 extern "C" int flock(int descriptor, int operation) noexcept {
   if (flock_error != 0) {
@@ -65,31 +33,6 @@ extern "C" int flock(int descriptor, int operation) noexcept {
     return -1;
   }
   return static_cast<int>(syscall(SYS_flock, descriptor, operation));
-}
-
-TEST_CASE("elements of other files are refused by name, whatever the other file is") {
-  const TemporaryFolder folder;
-  const std::string path = folder.file("small.h5");
-  const std::string other = folder.file("other.h5");
-  const std::string pipe = folder.file("pipe");  // opened for reading, it would block for ever
-  write_small_dump(other);
-  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
-  for (const std::string& target : {other, pipe, std::string("/etc/passwd"), std::string(".")}) {
-    CAPTURE(target);
-    for (const std::string tensor : {"k", "out"}) {
-      const std::string name = (kLayer + "/").append(tensor);
-      write_small_dump(path);
-      edit(path, [&](hid_t f) { store_externally(f, name, target); });
-      CHECK(says(refusal_of(path), {path, name + ": ", target, "external storage"}));
-      write_small_dump(path);
-      edit(path, [&](hid_t f) { map_virtually(f, name, target); });
-      CHECK(says(refusal_of(path),
-                 {path, name + ": ", "virtual dataset", "h5repack -l CONTI OLD NEW"}));
-      write_small_dump(path);
-      edit(path, [&](hid_t f) { link_to(f, name, target); });
-      CHECK(says(refusal_of(path), {path, name + ": ", "external link"}));
-    }
-  }
 }
 
 TEST_CASE("external links are refused wherever they stand, and behind soft links") {

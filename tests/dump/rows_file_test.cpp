@@ -269,31 +269,4 @@ TEST_CASE("the file has groups that hold millions of cells, and HDF5 1.8 reads i
   CHECK(root.storage_type == H5G_STORAGE_TYPE_DENSE);  // not one piece with all names
 }
 
-TEST_CASE("a file in HDF5's oldest format, as earlier versions wrote it, is read and added to") {
-  const TemporaryFolder folder;
-  const std::string path = folder.file("results.rows.h5");
-  const CellRows cell = rows_of({10, 11, 15}, 2, 0.0);
-  {
-    const hdf5::Handle file = hdf5::create_file(path, hdf5::Objects::kThousands);
-    for (const char* id : {"bb", "aa"}) {
-      const hdf5::Handle group = hdf5::create_group(file.get(), id);
-      hdf5::write_dataset(group.get(), "rows", {3}, cell.rows.data());
-      for (std::size_t c = 0; c < kColumns.size(); ++c) {
-        hdf5::write_dataset(group.get(), kColumns[c], {2, 3}, cell.columns[c].data());
-      }
-    }
-    H5G_info_t root{};
-    hdf5::check(H5Gget_info(file.get(), &root));
-    REQUIRE(root.storage_type == H5G_STORAGE_TYPE_SYMBOL_TABLE);
-  }
-  CHECK(RowsReader(path, kColumns).read("aa").columns == cell.columns);
-  RowsFile rows(path, kColumns);
-  CHECK_FALSE(rows.was_damaged());
-  rows.write("cc", rows_of({3}, 1, 5.0));
-  finish(rows, {"cc", "aa"}, true);
-  CHECK(RowsReader(path, kColumns).read("bb").rows == cell.rows);
-  CHECK(RowsReader(path, kColumns).read("aa").columns == cell.columns);
-  CHECK(RowsReader(path, kColumns).has("cc"));
-}
-
 }  // namespace rows_file_test

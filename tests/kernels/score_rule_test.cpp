@@ -172,37 +172,6 @@ TEST_CASE(
   for (const double f : sums[1]) CHECK(std::isnan(f));
 }
 
-TEST_CASE("every row's scores sum to 1, whatever noise and temperature") {
-  const auto owned = make_stream({.tokens = 270, .d = 4, .dv = 1, .heads_per_kv = 2, .window = 90});
-  for (const double temperature : {0.1, 1.0, 50.0}) {
-    ScoreRule rule;
-    rule.noise = noise_of(LogitNoise::Kind::kGumbel, true);
-    rule.temperature = temperature;
-    for (const std::vector<double>& head : cpu_kernels().score_sums(owned->stream, 0, 270, rule)) {
-      double sum = 0.0;
-      for (const double score : head) sum += score;
-      CHECK(sum == doctest::Approx(270.0).epsilon(1e-13));
-    }
-  }
-}
-
-TEST_CASE("constant noise is none to rounding; a great temperature is uniform") {
-  const auto owned = make_stream({.tokens = 100, .d = 4, .dv = 1});
-  ScoreRule constant;
-  constant.noise = noise_of(LogitNoise::Kind::kConstant, false);
-  const auto a = cpu_kernels().score_sums(owned->stream, 0, 100, constant);
-  const auto b = cpu_kernels().score_sums(owned->stream, 0, 100, {});
-  for (std::size_t j = 0; j < 100; ++j) CHECK(std::fabs(a[0][j] - b[0][j]) < 1e-12);
-  ScoreRule hot;
-  hot.temperature = 1e12;
-  const auto flat = cpu_kernels().score_sums(owned->stream, 0, 100, hot);
-  double harmonic = 0.0;
-  for (Index j = 99; j >= 0; --j) {
-    harmonic += 1.0 / static_cast<double>(j + 1);
-    CHECK(flat[0][j] == doctest::Approx(harmonic).epsilon(1e-10));
-  }
-}
-
 TEST_CASE("draws per token repeat in every row, draws per row do not; heads draw their own") {
   for (const LogitNoise::Kind kind : {LogitNoise::Kind::kGumbel, LogitNoise::Kind::kGaussian}) {
     const LogitNoise token = noise_of(kind, false);

@@ -39,7 +39,7 @@ else
   sources "${code[@]}" | xargs -0 "clang-format-$llvm" --dry-run -Werror || failed+=(clang-format)
   ruff check --quiet apps plots data tests || failed+=("ruff check")
   ruff format --quiet --check "${formatted[@]}" || failed+=("ruff format")
-  mypy --no-error-summary apps/python/kvbench apps/site/*.py apps/release/*.py plots/kvplot data \
+  mypy --no-error-summary apps/python/kvbench apps/site/*.py plots/kvplot data \
     tests/lint/*.py || failed+=(mypy)
   python3 -B tests/lint/subjects.py || failed+=("subjects of commits")
   python3 -B tests/lint/prose.py || failed+=("sentences of pages")

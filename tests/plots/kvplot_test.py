@@ -161,18 +161,6 @@ class KvplotTest(unittest.TestCase):
         self.assertEqual(list(frame["storage"]), ["float"])
         self.assertNotIn("storage.keys.codec", frame)
 
-    def test_what_earlier_builds_called_fail_is_read_as_clamped(self):
-        cells = [cell("softmax_balance", {}, 1, 0.5, seed=0, counters={"fail": 7, "clamped": 0}),
-                 cell("softmax_balance", {}, 1, 0.5, seed=1, counters={"fail": 7, "clamped": 7}),
-                 cell("softmax_balance", {}, 1, 0.5, seed=2, counters={"clamped": 3}),
-                 cell("window", {}, 1, 0.5, status="failed", counters=None)]
-        frame = load_results(self.write(document(cells)))
-        self.assertEqual(list(frame["counters.clamped"])[:3], [7, 7, 3])
-        self.assertNotIn("counters.fail", frame)
-        fail_alone = [cell("softmax_balance", {}, 1, 0.5, seed=0, counters={"fail": 7})]
-        frame = load_results(self.write(document(fail_alone)))
-        self.assertEqual(list(frame["counters.clamped"]), [7])
-
     def test_mean_runs_over_seeds_then_units_and_spread_over_seeds(self):
         # Unit 0 has seeds 1, 3; unit 1 has seeds 5, 11: unit means 2, 8; seed means 3, 7.
         cells = [cell("uniform", {"T": 1}, error, 0.5, kv_head=head, seed=seed)

@@ -265,16 +265,6 @@ class Legends(Made):
         self.assertEqual(list(out.iterdir()), [])
         self.assertEqual(style.pyplot.get_fignums(), [])
 
-    def test_results_of_an_earlier_version_are_told_from_misspelt_numbers(self):
-        results = self.results(stored(("q8_0",)), schema_version="1.3.0")
-        code, said = called("error_vs_traffic", "--results", results, "--out", self.folder)
-        self.assertEqual(code, 2)
-        self.assertIn("no finished cell has traffic.fraction: the file is of schema version 1.3, it came with 1.4; "
-                      "run the sweep again, into a new folder", said)
-        results = self.results(stored(("q8_0",)), schema_version="1.4.0")
-        self.assertNotIn("run the sweep again",
-                         called("error_vs_traffic", "--results", results, "--out", self.folder)[1])
-
     def test_labels_choose_records_of_whole_layers_too(self):
         layers = []
         for name in ("h2o", "uniform"):

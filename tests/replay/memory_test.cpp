@@ -60,30 +60,4 @@ TEST_CASE("keys without values, values of their own, duplicates and empty places
   CHECK(result.memory.bookkeeping == 2);
 }
 
-TEST_CASE("exact attention of a sliding layer holds the window") {
-  const auto owned = make_stream({.tokens = 20, .d = 4, .dv = 4, .window = 6});
-  const AlgorithmDescription algorithm = scripted([&](Index row, Sketch& sketch) {
-    sketch.clear();
-    sketch.add_exact(owned->stream.shape.first_visible(row), row + 1);
-  });
-  const CellResult result = replay_one(owned->stream, 10, algorithm, Params{});
-  CHECK(result.memory.exact_bytes == 6 * 8 * 2);
-  CHECK(result.memory.fraction == 1.0);
-}
-
-TEST_CASE("a rule that drops nothing for good holds what exact attention holds") {
-  const auto owned = make_stream({.tokens = 10, .d = 4, .dv = 4});
-  AlgorithmDescription algorithm = scripted([](Index row, Sketch& sketch) {
-    sketch.clear();
-    if (row >= 0) sketch.add_exact(row, row + 1);
-  });
-  algorithm.never_evicts = [](const Params&) { return true; };
-  const CellResult result = replay_one(owned->stream, 5, algorithm, Params{});
-  CHECK(result.memory.tokens == 1);
-  CHECK(result.memory.tokens_peak == 1);
-  CHECK(result.memory.bytes == result.memory.exact_bytes);
-  CHECK(result.memory.peak_bytes == result.memory.exact_bytes);
-  CHECK(result.memory.fraction == 1.0);
-}
-
 }  // namespace kvbench::test

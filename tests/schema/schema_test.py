@@ -109,19 +109,6 @@ class Schemas(Folder):
                                    counters=None)
         self.assert_valid("results", failed)
 
-    def test_cells_that_an_earlier_build_computed_are_valid(self):
-        # It had one count under two names, and no trivial answers, traffic, lookups and storages.
-        results = self.run_sweep()
-        del results["cells"][0]["trivial"]
-        del results["cells"][0]["traffic"]
-        del results["cells"][0]["memory"]["lookup_bytes"]
-        del results["cells"][0]["memory"]["shared_bytes"]
-        for name in ("score_error", "key_error", "value_error"):
-            del results["cells"][0]["errors"][name]
-        self.assertNotIn("fail", results["cells"][0]["counters"])
-        results["cells"][0]["counters"]["fail"] = 3
-        self.assert_valid("results", results)
-
     def test_storages_by_layer_are_valid_and_wrong_ones_are_not(self):
         def sweep(*elements):
             return json.loads(self.sweep(storage=[{"by_layer": list(elements)}]).read_text())

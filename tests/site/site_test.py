@@ -25,7 +25,6 @@ import browser
 from pages import Links, SiteError, anchor, page_text, separated
 from algorithms import read_head
 from build import Site, build
-from known_methods import having
 from site_links import Page, broken, read
 
 SOURCE = Path(os.environ["KVBENCH_SOURCE"])
@@ -89,7 +88,7 @@ class Pages(Built):
         tracked = subprocess.run(["git", "-C", SOURCE, "ls-files", "*.md"], capture_output=True, text=True,
                                  check=False).stdout.split()
         if not tracked:
-            tracked = ["README.md", "configs/README.md", "plots/FINDINGS.md", "tests/bench/FLOORS.md"]
+            tracked = ["README.md", "configs/README.md", "plots/FINDINGS.md"]
         menu = re.findall(r'<a class="[^"]*reference internal[^"]*" href="([^"#]*)', self.text("index.html"))
         for name in tracked:
             place = re.sub(r"README\.md$", "index.md", name).removesuffix(".md") + ".html"
@@ -187,15 +186,7 @@ class Algorithms(Built):
                 shown = " ".join("".join(Page(self.text(f"algorithms/{entry['id']}.html")).words).split())
                 self.assertIn(" ".join(words), shown)
 
-    def test_floors_and_figures(self):
-        table = (SOURCE / "tests/bench/FLOORS.md").read_text(encoding="utf-8")
-        for entry in self.listed:
-            with self.subTest(entry["id"]):
-                page = self.text(f"algorithms/{entry['id']}.html")
-                floor = re.search(rf"^\| `{entry['id']}` \|(.*)\|$", table, re.MULTILINE)
-                if floor:
-                    self.assertIn([plain(cell) for cell in floor[1].split("|")], rows(page))
-                self.assertEqual("It has no floor" in page, floor is None)
+    def test_figures(self):
         pictures = {entry["id"]: {target for element, target in Page(self.text(f"algorithms/{entry['id']}.html")).refers
                                   if element == "img"} for entry in self.listed}
         self.assertIn("../plots/gallery/field.png", pictures["snapkv"])
@@ -206,12 +197,10 @@ class Algorithms(Built):
             self.assertEqual("shows it." in self.text(f"algorithms/{name}.html"), not shown, name)
 
     def test_ids_of_tables_lead_to_their_pages(self):
-        for page, prefix in (("lib/algorithms/ALGORITHMS.html", "../../algorithms/"), ("tests/bench/FLOORS.html", "../../algorithms/"),
-                             ("algorithms/index.html", "")):
+        for page, prefix in (("lib/algorithms/ALGORITHMS.html", "../../algorithms/"), ("algorithms/index.html", "")):
             refers = {target for _, target in Page(self.text(page)).refers}
             for entry in self.listed:
-                if "bench" not in page or entry["id"] in having()["floor"]:
-                    self.assertIn(f"{prefix}{entry['id']}.html", refers, page)
+                self.assertIn(f"{prefix}{entry['id']}.html", refers, page)
 
     def test_the_head_of_a_file_is_cut_into_paragraphs(self):
         head = read_head("// a: b\n// c.\n//\n// Source: d\n//   x -> y\n//   z\n// Departures: e\n// f\n#include\n// g\n", "a")

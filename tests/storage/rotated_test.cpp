@@ -109,24 +109,6 @@ TEST_CASE("everything else is the codec's own, and no rotation is the codec itse
   CHECK(rotated(std::make_unique<Verbatim>(8), Rotation::kHadamard, context)->shared_bytes() == 7);
 }
 
-TEST_CASE("a rotation spreads an outlier, and the error of whole numbers falls") {
-  const Index d = 64;
-  Numbers x = normal_numbers(64);
-  x[5] = 60.0;
-  const Stream stream = stream_of_width(d);
-  const CodecContext context{stream, 0, 0, CacheTensor::kKeys};
-  const CodecDescription& token = codec_named("token");
-  const auto error = [&](Rotation rotation) {
-    const auto codec = rotated(token.create(codec_params(token, {}), context), rotation, context);
-    const Numbers back = decoded(*codec, d, encoded(*codec, d, x));
-    double sum = 0.0;
-    for (std::size_t i = 0; i < x.size(); ++i) sum += (back[i] - x[i]) * (back[i] - x[i]);
-    return sum;
-  };
-  CHECK(error(Rotation::kHadamard) < error(Rotation::kNone) / 2);
-  CHECK(error(Rotation::kHaar) < error(Rotation::kNone) / 2);
-}
-
 TEST_CASE("the parameter, and widths that a Hadamard matrix does not fit") {
   Value value{std::string("hadamard")};
   CHECK_FALSE(check_value(rotate_parameter(), value));

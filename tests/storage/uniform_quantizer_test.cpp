@@ -93,28 +93,6 @@ TEST_CASE("scale and minimum are numbers of binary16, with which codes are made"
   CHECK(kTwoBits.scale_bytes() == 4);
 }
 
-TEST_CASE("exact scales keep the least and the largest number, others within half a step") {
-  CHECK(kExact.scale_bytes() == 16);
-  CHECK(UniformQuantizer{.symmetric = true, .scales = Scales::kExact}.scale_bytes() == 8);
-  CHECK(UniformQuantizer{.symmetric = true}.scale_bytes() == 2);
-  Numbers x;
-  for (int i = 0; i < 200; ++i) x.push_back(std::sin(1.7 * i) + 0.3 * std::sin(0.11 * i));
-  const auto [low, high] = std::minmax_element(x.begin(), x.end());
-  const double step = (*high - *low) / 7;
-  const Numbers y = back(kExact, x);
-  CHECK(y[low - x.begin()] == *low);
-  CHECK(y[high - x.begin()] == doctest::Approx(*high).epsilon(1e-15));
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    CHECK(std::fabs(y[i] - x[i]) <= step / 2 * (1 + 1e-12));
-  }
-}
-
-TEST_CASE("a group on its own grid comes back where binary16 holds step and minimum") {
-  Numbers x;
-  for (int i = 0; i < 70; ++i) x.push_back(-1.5 + 0.375 * ((5 * i) % 16));
-  CHECK(back({.bits = 4}, x) == x);
-}
-
 TEST_CASE("a constant group is its minimum in binary16") {
   CHECK(back(kTwoBits, {0.3, 0.3, 0.3}) == Numbers(3, rounded_to_half(0.3)));
   CHECK(back(kExact, {0.3, 0.3}) == Numbers(2, 0.3));

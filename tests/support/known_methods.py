@@ -5,7 +5,7 @@ method may lack them all:
   arxiv     the number of its paper
   compared  with what it was compared, in the words of lib/algorithms/VERIFIED.md; `settings`: on which
   without   why it has no sweep of configs/papers (`paper`; "configs/figures" where the sweeps are there), no entry of
-            configs/field.json (`field`), no floor in tests/bench/method_floors.cpp (`floor`), no comparison (`compared`)
+            configs/field.json (`field`), no comparison (`compared`)
 
 codecs.json next to this file has family, arxiv, compared and settings of codecs.
 
@@ -31,7 +31,6 @@ THINGS = {
     "look": "no look in plots/kvplot/methods.json",
     "paper": "no sweep in configs/papers",
     "field": "no entry in configs/field.json",
-    "floor": "no floor in tests/bench/method_floors.cpp",
     "compared": "no comparison with other code or an oracle in plots/kvplot/methods.json",
 }
 
@@ -59,7 +58,6 @@ def having():
     return {"look": {name for name, known in KNOWN.items() if "look" in known},
             "paper": in_sweeps(*(ROOT / "configs/papers").glob("*.json")),
             "field": in_sweeps(ROOT / "configs/field.json"),
-            "floor": _named(r'^ +\{"(\w+)",', ROOT / "tests/bench/method_floors.cpp"),
             "compared": {name for name, known in KNOWN.items() if "compared" in known}}
 
 

@@ -226,20 +226,6 @@ double naive_covering_radius(ConstMatrix points, Index first, Index last,
   return radius;
 }
 
-double best_covering_radius(ConstMatrix points, Index first, Index last, Index count) {
-  const Index size = last - first;
-  double best = std::numeric_limits<double>::infinity();
-  for (std::uint64_t mask = 0; mask < (std::uint64_t{1} << size); ++mask) {
-    std::vector<Index> centres;
-    for (Index j = 0; j < size; ++j) {
-      if ((mask >> j) & 1U) centres.push_back(first + j);
-    }
-    if (std::ssize(centres) != count) continue;
-    best = std::min(best, naive_covering_radius(points, first, last, centres));
-  }
-  return best;
-}
-
 double naive_delta_quantile(const Stream& stream, double quantile) {
   const Index n = stream.shape.tokens;
   std::vector<Index> tokens;

@@ -34,8 +34,6 @@ std::vector<Index> naive_farthest_first(ConstMatrix points, Index first, Index l
 // max over [first, last) of the distance to the nearest centre.
 double naive_covering_radius(ConstMatrix points, Index first, Index last,
                              const std::vector<Index>& centres);
-// The least covering radius of `count` centres out of [first, last), by trying all subsets.
-double best_covering_radius(ConstMatrix points, Index first, Index last, Index count);
 
 // Linearly interpolated quantile of the distances between the keys of tokens floor(m n/128).
 double naive_delta_quantile(const Stream& stream, double quantile);
