@@ -13,7 +13,7 @@ prompt=1984
 methods=(qfilters expected_attention loki loki)
 params=('{}' '{"sinks":32}' '{}' '{"basis":"channels"}')
 
-for model in smollm2-135m gemma3-270m; do
+for model in smollm2-135m gemma3-270m qwen2.5-coder-0.5b; do
   place=$folder out=$PWD/results/calibration/$model rank=16
   if [[ $model == gemma3-270m ]]; then place=$folder/all_layers rank=64; fi  # a quarter of a head's dimensions
   dumps=("$place/$model"-*.h5)
