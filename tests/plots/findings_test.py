@@ -294,23 +294,50 @@ class Findings(unittest.TestCase):
         self.assertEqual(decoded["uniform", 16, "model"], 0)
 
     def test_claims_of_anchors(self):
-        """Verdicts and ranges of its prose."""
+        """Verdicts, ranges and the table of its prose."""
         page = " ".join((ROOT / "plots/ANCHORS.md").read_text(encoding="utf-8").split())
-        best = {(row["method"], row["at"], row["every"], row["match"]): row for row in table("smollm2/anchors")}
-        over = {(row["other"], row["at"], row["every"], row["match"]): row for row in table("smollm2/anchors_over")
-                if row["method"] == "kascade"}
-        self.assertIn(f"have {best['kascade', 0.1, 4, 'closest']['frobenius']:.1f} times the error", page)
-        self.assertEqual({(side(row), row["holds"]) for row in best.values()}, {(1, 10)})
-        self.assertEqual({(side(row), row["holds"]) for key, row in over.items() if key[0] == "sparq"}, {(1, 10)})
+        models, ratios, ends = ("smollm2", "qwen2.5-coder-0.5b"), {}, {}
+        for model in models:
+            best = {(row["method"], row["at"], row["every"], row["match"]): row for row in table(f"{model}/anchors")}
+            over = {(row["other"], row["at"], row["every"], row["match"]): row for row in table(f"{model}/anchors_over")
+                    if row["method"] == "kascade"}
+            self.assertEqual({(side(row), row["holds"]) for row in best.values()}, {(1, 10)})
+            ratios[model] = {("own best tokens", *key): row for key, row in best.items() if key[1] == 0.1}
+            ratios[model] |= {({"sparq": "SparQ", "snapkv": "SnapKV"}[other], "kascade", *key): row
+                              for (other, *key), row in over.items()}
+            pairs = {(row["anchor"], row["layer"]): row["overlap"] for row in table(f"{model}/anchors_distance")}
+            ends[model] = [f"{min(own):.2f} to {max(own):.2f}" for own in (
+                [x for (a, b), x in pairs.items() if b == a + 1], [x for (a, _), x in pairs.items() if a == 0])]
+        of_smollm2, of_qwen = (ratios[model] for model in models)
+        self.assertIn("layers have {1:.1f} to {0:.1f} times the error".format(
+            *(own["own best tokens", "kascade", 0.1, 4, "closest"]["frobenius"] for own in ratios.values())), page)
+        self.assertEqual({(side(row), row["holds"]) for key, row in of_smollm2.items() if key[0] == "SparQ"}, {(1, 10)})
         for at in (0.1, 0.2):
-            self.assertEqual([(side(row), row["holds"]) for row in (over["snapkv", at, every, "closest"] for every in
-                              (2, 4, 8))], [(-1, 10), (-1, 10), (1, 10)])
-        same = over["snapkv", 0.1, 4, "same"]
+            sides = [[(side(row), row["holds"]) for row in (own[other, "kascade", at, every, "closest"] for every in
+                      (2, 4, 8))] for own in (of_smollm2, of_qwen) for other in ("SnapKV", "SparQ")]
+            self.assertEqual(sides, [[(-1, 10), (-1, 10), (1, 10)], [(1, 10)] * 3,
+                                     [(-1, 10), (-1, 10), (0, 0)], [(-1, 10), (0, 0), (1, 10)]])
+        same = of_smollm2["SnapKV", "kascade", 0.1, 4, "same"]
         self.assertEqual((side(same), side(same, "spectral"), 10 - same["holds"]), (1, 0, 6))
-        pairs = {(row["anchor"], row["layer"]): row["overlap"] for row in table("smollm2/anchors_distance")}
-        for words, own in (("the layer after an anchor finds", [x for (a, b), x in pairs.items() if b == a + 1]),
-                           ("Layer 0 finds", [x for (a, _), x in pairs.items() if a == 0])):
-            self.assertIn(f"{words} {min(own):.2f} to {max(own):.2f} of", page)
+        shaky = {model: {key[0]: key[4] for key, row in own.items() if side(row) and row["holds"] < 10}
+                 for model, own in ratios.items()}
+        self.assertEqual(shaky, {models[0]: {"SnapKV": "same"}, models[1]: {"SparQ": "same"}})
+        four = of_qwen["SparQ", "kascade", 0.1, 4, "closest"]
+        self.assertEqual([side(four, error) for error in ("frobenius", "spectral", "mean", "followers")], [0, 0, 1, 1])
+        self.assertEqual(side(of_qwen["SparQ", "kascade", 0.1, 2, "closest"], "followers"), 1)
+        first, second = ends.values()
+        self.assertIn(f"the layer after an anchor finds {first[0]} of its own best tokens among the anchor's on SmolLM2 "
+                      f"and {second[0]} on", page)
+        self.assertIn(f"Layer 0 finds {first[1]} and {second[1]} of", page)
+        words = {"layer 0 alone": ("kascade", 100, "closest"), "SparQ, 16 channels": ("sparq", 0, "none"),
+                 "SnapKV (evicts)": ("snapkv", 0, "none"), "every 4 layers, head of one number": ("kascade", 4, "same"),
+                 "every 4 layers, one choice a layer": ("kascade", 4, "pooled")}
+        words |= {f"anchors every {every} layers": ("kascade", every, "closest") for every in (2, 4, 8)}
+        lines = re.findall(r"\| ([^|]+) \| (own best tokens|SparQ|SnapKV) \| ([^|]+) \| ([^|]+) \|", page)
+        self.assertEqual(len(lines), 18)
+        for label, other, *said in lines:
+            method, *key = words[label]
+            self.assertEqual(said, [interval(own[other, method, 0.1, *key]) for own in ratios.values()], (label, other))
 
     def test_claims_of_reading(self):
         """Verdicts, counts and ranks of its prose."""
@@ -500,6 +527,12 @@ class Findings(unittest.TestCase):
 def side(row, name="frobenius"):
     """Whether the interval of a ratio is above 1 (1), below it (-1), or contains it (0)."""
     return (row[f"{name}_low"] > 1) - (row[f"{name}_high"] < 1)
+
+
+def interval(row, name="frobenius"):
+    """A ratio as pages have it, to three digits: 2.63 (2.51 to 2.76)."""
+    middle, *ends = (f"{row[name + end]:#.3g}" for end in ("", "_low", "_high"))
+    return f"{middle} ({' to '.join(ends)})"
 
 
 def spearman(one, other):
