@@ -292,6 +292,48 @@ class Findings(unittest.TestCase):
                                          ("keydiff", -1, 0)):
             self.assertEqual((decoded[name, 16, "head"], decoded[name, 1, "layer"]), (of_pages, of_layer), name)
         self.assertEqual(decoded["uniform", 16, "model"], 0)
+        self.check_paging_of_qwen(page)
+
+    def check_paging_of_qwen(self, page):
+        rows = {tuple(row[name] for name in ("method", "budget", "pages", "page_score", "same_in")): row
+                for row in table("qwen2.5-coder-0.5b/paging")}
+        pages = {key[:2]: row for key, row in rows.items() if key[2:] == (16, "mean", "head") and "," not in key[0]}
+        shared = {key[:2]: row for key, row in rows.items() if key[2:] == (1, "mean", "layer") and "," not in key[0]}
+        decided = [row for row in rows.values() if side(row)]
+        whole = sum(row["holds"] == 10 for row in decided)
+        self.assertIn(f"{len(decided)} of {len(rows)} Frobenius ratios are decided, and {whole} of these", page)
+        self.assertIn(f"among the {NUMBERS[len(decided) - whole]} that do not", page)
+        by_attention = ("snapkv", "tova", "expected_attention")
+        rises = [round(100 * pages[name, 352]["frobenius"] - 100) for name in by_attention]
+        self.assertIn(f"by {min(rises)} to {max(rises)} %, each undecided as it is or without some text", page)
+        self.assertEqual([round(100 * shared[name, 352]["frobenius"] - 100) for name in by_attention], [4, 7, 4])
+        self.assertEqual([side(pages[name, 352]) for name in (*by_attention, "knorm", "keydiff")], [0, 1, 0, 0, -1])
+        self.assertIn(f"that do not: without any one of {NUMBERS[10 - int(pages['tova', 352]['holds'])]} texts", page)
+        self.assertEqual([side(pages[name, 656]) for name in by_attention], [1, 1, 1])
+        for own, metric, sides in ((pages, "spectral", (0, 0, 0)), (pages, "mean", (0, 1, 0)), (shared, "frobenius", (1, 1, 1)),
+                                   (shared, "spectral", (1, 1, 1)), (shared, "mean", (1, 1, 1)), (shared, "later", (0, 1, 1))):
+            self.assertEqual(tuple(side(own[name, 352], metric) for name in by_attention), sides, metric)
+        for budget in (144, 352, 656):
+            self.assertEqual([side(pages["keydiff", budget], metric) for metric in ("frobenius", "later")], [-1, -1])
+        uniform = [row for key, row in rows.items() if key[0] == "uniform" and side(row)]
+        self.assertEqual([(side(row), row["holds"]) for row in uniform], [(1, 10)] * 2)
+        # Student's t of nine degrees of freedom for an error of 5 % over that for an eighteenth of it.
+        one_of_18 = {name: {key for key, row in own.items() if side(row)
+                            and abs(math.log(row["frobenius"])) > math.log(row["frobenius_high"] / row["frobenius"])
+                            * 4.075233 / 2.262157}
+                     for name, own in (("pages", pages), ("layer", shared))}
+        self.assertEqual(one_of_18["pages"], {("keydiff", 352), ("keydiff", 656), ("snapkv", 656)})
+        self.assertEqual(one_of_18["layer"], {(name, budget) for name in ("snapkv", "keydiff", "tova")
+                                              for budget in (144, 352, 656)} - {("snapkv", 144), ("keydiff", 144)})
+        for model, lines in zip(("smollm2", "qwen2.5-coder-0.5b"), (slice(18), slice(18, None))):
+            rows = {tuple(row[name] for name in ("method", "budget", "pages", "page_score", "same_in")): row
+                    for row in table(f"{model}/paging")}
+            found = re.findall(r"\| `(\w+)`(?:, once)? \| ([\d.]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", page)
+            self.assertEqual(len(found), 36)
+            for name, memory, *said in found[lines]:
+                budget = {"0.102": 144, "0.203": 352, "0.352": 656}[memory]
+                kinds = [rows[name, budget, *kind] for kind in ((16, "mean", "head"), (1, "mean", "layer"), (16, "mean", "layer"))]
+                self.assertEqual(said, [*map(interval, kinds), interval(kinds[-1], "later")], (model, name, memory))
 
     def test_claims_of_anchors(self):
         """Verdicts, ranges and the table of its prose."""
