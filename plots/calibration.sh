@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # plots/calibration.sh [FOLDER]: configs/calibration.json, calibrated on the prompt, on each of the next three texts and
-# on all other texts, over SmolLM2's dumps in FOLDER or the cache and Gemma's in FOLDER/all_layers, which data/dumps.sh
-# made. The last 64 tokens are decoded; tables are in results/calibration. SmolLM2's ten texts take 8 minutes of a core,
-# Gemma's were not timed. It resumes after an interruption.
+# on all other texts, over the dumps of SmolLM2 and Qwen2.5-Coder 0.5B in FOLDER or the cache and Gemma's in
+# FOLDER/all_layers, which data/dumps.sh made. The last 64 tokens are decoded; tables are in results/calibration. Ten
+# texts of SmolLM2 take 8 minutes of a core, Gemma's were not timed. It resumes after an interruption.
 folder=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
 build

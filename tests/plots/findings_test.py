@@ -335,6 +335,43 @@ class Findings(unittest.TestCase):
                 kinds = [rows[name, budget, *kind] for kind in ((16, "mean", "head"), (1, "mean", "layer"), (16, "mean", "layer"))]
                 self.assertEqual(said, [*map(interval, kinds), interval(kinds[-1], "later")], (model, name, memory))
 
+    def test_claims_of_calibration(self):
+        """Verdicts and tables of its prose."""
+        page = " ".join((ROOT / "plots/CALIBRATION.md").read_text(encoding="utf-8").split())
+        found = re.findall(r"\| (?:`(\w+)`|Double Sparsity) \| ([\d.]+)(?: tokens)? \|" + " ([^|]+) \\|" * 5, page)
+        self.assertEqual(len(found), 24)
+        for model, lines in (("smollm2", found[:12]), ("qwen2.5-coder-0.5b", found[12:])):
+            rows = {(row["method"], row["at"], row["kind"]): row for row in table(f"{model}/calibration")}
+            for name, at, *said in lines:
+                one, others = (rows[name or "double sparsity", float(at), kind] for kind in ("one", "others"))
+                own = [(one, "frobenius"), (others, "frobenius"), (others, "spectral"), (others, "mean")]
+                self.assertEqual(said, ["{:.3f} ({:.3f} to {:.3f})".format(*(row[error + end] for end in ("", "_low", "_high")))
+                                        for row, error in own] + [f"{others['rise']:.0f} of {others['units']:.0f}"], (model, name, at))
+            for name in ("qfilters", "expected_attention"):
+                own = [row for key, row in rows.items() if key[0] == name]
+                self.assertEqual(len(own), 6)
+                self.assertLessEqual(max(abs(row["frobenius"] - 1) for row in own), 0.045)
+                self.assertEqual({side(row) for row in own}, {0} | ({1} if (model, name) == ("smollm2", "qfilters") else set()))
+            ranks = {(row["method"], row["other"], row["at"], row["kind"]): side(row)
+                     for row in table(f"{model}/calibration_ranks")}
+            for name in ("qfilters", "expected_attention"):
+                for at in (0.1, 0.2, 0.35):
+                    self.assertEqual({ranks[name, "uniform", at, kind] for kind in ("prompt", "one", "others")}, {-1})
+        for kind, sides in (("one", [1, 1, 1]), ("others", [int(at != 410) for at in (205, 410, 717)])):
+            self.assertEqual([side(rows["double sparsity", at, kind]) for at in (205, 410, 717)], sides, kind)
+        self.assertEqual([side(rows["loki", at, "one"]) for at in (205, 410, 717)], [1, 1, 0])
+        self.assertEqual({key[:2] for key, row in rows.items() if row["holds"] == 10},
+                         {("double sparsity", 410), ("double sparsity", 717), ("loki", 205)})
+        # Student's t of nine degrees of freedom for an error of 5 % over that for a twenty-fourth of it.
+        self.assertEqual([key for key, row in rows.items() if abs(math.log(row["frobenius"]))
+                          > math.log(row["frobenius_high"] / row["frobenius"]) * 4.26 / 2.262157], [])
+        self.assertEqual([side(rows["loki", at, "others"]) for at in (205, 410, 717)], [0] * 3)
+        layers = {(row["method"], row["at"], row["kind"], row["layer"]): side(row)
+                  for row in table("qwen2.5-coder-0.5b/calibration_layers")}
+        self.assertEqual({layers["loki", at, kind, 23] for at in (205, 410, 717) for kind in ("one", "others")}, {1})
+        self.assertEqual({layer for (name, at, _, layer), of in layers.items() if (name, at) == ("qfilters", 0.2) and of}, {6})
+        self.assertEqual({of for (name, at, *_), of in layers.items() if (name, at) == ("expected_attention", 0.2)}, {0})
+
     def test_claims_of_anchors(self):
         """Verdicts, ranges and the table of its prose."""
         page = " ".join((ROOT / "plots/ANCHORS.md").read_text(encoding="utf-8").split())
