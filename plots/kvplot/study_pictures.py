@@ -173,7 +173,9 @@ MODELS = {"smollm2": ("SmolLM2-135M", "o"), "qwen2.5-coder-0.5b": ("Qwen2.5-Code
 
 def _model_handles() -> dict[str, Any]:
     looks: dict[str, Any] = {"linestyle": "none", "color": "black", "fillstyle": "none"}
-    return {words: pyplot.Line2D([], [], marker=marker, **looks) for words, marker in MODELS.values()}
+    return {
+        words: pyplot.Line2D([], [], marker=marker, **looks) for words, marker in MODELS.values()
+    }
 
 
 # Kinds of a calibration, and variants of a choice by pages: (words, colour).
@@ -260,8 +262,8 @@ READ = {
 
 
 def anchors(tables: Tables) -> pyplot.Figure:
-    """Error of reading another layer's tokens over that of the layer's own best, two models, and the
-    overlap of the two sets over the layers between, of the first."""
+    """Error of reading another layer's tokens over that of the layer's own best, of two models, and
+    the overlap of the two sets over the layers between, of the first."""
     figure, axes = style.panels(1, 2, 3.0)
     axis, of_layers = axes[0]
     for shift, (model, (_, marker)) in zip((-0.16, 0.16), MODELS.items()):

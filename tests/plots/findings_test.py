@@ -332,7 +332,7 @@ class Findings(unittest.TestCase):
             self.assertEqual(len(found), 36)
             for name, memory, *said in found[lines]:
                 budget = {"0.102": 144, "0.203": 352, "0.352": 656}[memory]
-                kinds = [rows[name, budget, *kind] for kind in ((16, "mean", "head"), (1, "mean", "layer"), (16, "mean", "layer"))]
+                kinds = [rows[(name, budget, *kind)] for kind in ((16, "mean", "head"), (1, "mean", "layer"), (16, "mean", "layer"))]
                 self.assertEqual(said, [*map(interval, kinds), interval(kinds[-1], "later")], (model, name, memory))
 
     def test_claims_of_calibration(self):
@@ -416,7 +416,7 @@ class Findings(unittest.TestCase):
         self.assertEqual(len(lines), 18)
         for label, other, *said in lines:
             method, *key = words[label]
-            self.assertEqual(said, [interval(own[other, method, 0.1, *key]) for own in ratios.values()], (label, other))
+            self.assertEqual(said, [interval(own[(other, method, 0.1, *key)]) for own in ratios.values()], (label, other))
 
     def test_claims_of_reading(self):
         """Verdicts, counts and ranks of its prose."""
