@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # plots/calibration.sh [FOLDER]: configs/calibration.json, calibrated on the prompt, on each of the next three texts and
-# on all other texts, over SmolLM2's dumps in FOLDER or the cache and Gemma's in FOLDER/all_layers, which data/dumps.sh
-# made. The last 64 tokens are decoded; tables are in results/calibration. SmolLM2's ten texts take 8 minutes of a core,
-# Gemma's were not timed. It resumes after an interruption.
+# on all other texts, over the dumps of SmolLM2 and Qwen2.5-Coder 0.5B in FOLDER or the cache and Gemma's in
+# FOLDER/all_layers, which data/dumps.sh made. The last 64 tokens are decoded; tables are in results/calibration. Ten
+# texts of SmolLM2 take 8 minutes of a core, Gemma's were not timed. It resumes after an interruption.
 folder=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
 build
@@ -13,7 +13,7 @@ prompt=1984
 methods=(qfilters expected_attention loki loki)
 params=('{}' '{"sinks":32}' '{}' '{"basis":"channels"}')
 
-for model in smollm2-135m gemma3-270m; do
+for model in smollm2-135m gemma3-270m qwen2.5-coder-0.5b; do
   place=$folder out=$PWD/results/calibration/$model rank=16
   if [[ $model == gemma3-270m ]]; then place=$folder/all_layers rank=64; fi  # a quarter of a head's dimensions
   dumps=("$place/$model"-*.h5)

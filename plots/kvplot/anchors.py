@@ -5,7 +5,8 @@ mean over units after layer 0 of its error over that of the layer's own best tok
 the same budget. `rise` is in how many units the ratio of Frobenius errors is above 1, `overlap` the
 mean fraction of a layer's own best tokens that is read, with its interval over texts. `holds` is
 how many texts can be left out, one at a time, so that the interval keeps its side of 1.
-anchors_over.csv has ratios to the errors of SnapKV and SparQ instead. anchors_distance.csv has
+anchors_over.csv has ratios to the errors of SnapKV and SparQ instead; `followers` is that of the
+Frobenius error over layers that are no anchor. anchors_distance.csv has
 overlap and error by layer and by the layer that it reads, at the least budget.
 """
 
@@ -50,7 +51,9 @@ def run(arguments: Namespace) -> list[str]:
     layers = layers[(layers["layer"] > layers["anchor"]) & (layers["at"] == layers["at"].min())]
     tables = {
         "anchors": table.merge(overlaps(over_best), "left", on=SETTING),
-        "anchors_over": ratio_table(over, ["other", *SETTING], COSTS, held={"frobenius": "holds"}),
+        "anchors_over": ratio_table(
+            over, ["other", *SETTING], COSTS, [*METRICS, "followers"], {"frobenius": "holds"}
+        ),
         "anchors_distance": ratio_table(layers, ["anchor", "layer"], ["overlap"], ["frobenius"]),
     }
     return write(tables, arguments.out)
@@ -85,7 +88,8 @@ def ratios(cells: pandas.DataFrame, other: str) -> pandas.DataFrame:
         raise ResultsError(f"no cell has one of {other} of the same unit and budget to pair with")
     for name, metric in METRICS.items():
         both[name] = both[metric] / both[f"{metric}_base"]
-    return both.assign(rise=both["frobenius"] > 1)
+    followers = both["frobenius"].where(both["anchor"] != both["layer"])
+    return both.assign(rise=both["frobenius"] > 1, followers=followers)
 
 
 def overlaps(units: pandas.DataFrame) -> pandas.DataFrame:

@@ -53,6 +53,7 @@ def dots(
     colours: Sequence[str],
     ends: str = "",
     shift: float = 0.0,
+    marker: str = "o",
 ) -> None:
     """A dot with its interval per row, the first one on top. Columns: `value`, `ends`_low and
     _high."""
@@ -61,7 +62,7 @@ def dots(
         if numpy.isnan(middle):
             continue
         axis.hlines(place + shift, low, high, color=colour, linewidth=1.0)
-        axis.plot(middle, place + shift, "o", color=colour, markersize=3.6)
+        axis.plot(middle, place + shift, marker, color=colour, markersize=3.6)
 
 
 def name_rows(axis: Any, names: Sequence[str]) -> None:

@@ -167,6 +167,17 @@ def _asked(figure: pyplot.Figure, axes: Any, y: str | list[str]) -> pyplot.Figur
     return figure
 
 
+# Models of a study by the folder of their tables: words, marker.
+MODELS = {"smollm2": ("SmolLM2-135M", "o"), "qwen2.5-coder-0.5b": ("Qwen2.5-Coder 0.5B", "D")}
+
+
+def _model_handles() -> dict[str, Any]:
+    looks: dict[str, Any] = {"linestyle": "none", "color": "black", "fillstyle": "none"}
+    return {
+        words: pyplot.Line2D([], [], marker=marker, **looks) for words, marker in MODELS.values()
+    }
+
+
 # Kinds of a calibration, and variants of a choice by pages: (words, colour).
 CALIBRATED = {"one": ("one other text", COLOURS[1]), "others": ("all other texts", COLOURS[0])}
 PAGED = {
@@ -177,48 +188,59 @@ PAGED = {
 
 
 def calibration(tables: Tables) -> pyplot.Figure:
-    """Error with numbers of other texts over that with the prompt's own: by memory, and by layer at
-    the middle one."""
-    figure, axes = style.panels(1, 2, 3.0)
-    rows = tables.read("smollm2/calibration")
-    axis, of_layers = axes[0]
-    settings = rows[rows["kind"] == "one"][["method", "at"]]
-    for shift, (kind, (_, colour)) in zip((-0.16, 0.16), CALIBRATED.items()):
-        own = settings.merge(rows[rows["kind"] == kind], "left")  # a kind may lack a method
-        dots(axis, own, "frobenius", [colour] * len(own), shift=shift)
-    words = [f"{at:g} of the memory" if at < 1 else f"{at:g} tokens read" for at in settings["at"]]
-    name_rows(axis, [f"{method}, {word}" for method, word in zip(settings["method"], words)])
-    ratio_axis(axis, "Frobenius error / the prompt's own")
-    rows = tables.read("smollm2/calibration_layers")
+    """Error with numbers of other texts over that with the prompt's own, a row of panels per model:
+    by memory, and by layer at the middle one."""
+    figure, axes = style.panels(len(MODELS), 2, 5.4)
+    looks = handles_of(dict(CALIBRATED.values()))
+    for (axis, of_layers), (model, (name, _)) in zip(axes, MODELS.items()):
+        rows = tables.read(f"{model}/calibration")
+        settings = rows[rows["kind"] == "one"][["method", "at"]]
+        for shift, (kind, (_, colour)) in zip((-0.16, 0.16), CALIBRATED.items()):
+            own = settings.merge(rows[rows["kind"] == kind], "left")  # a kind may lack a method
+            dots(axis, own, "frobenius", [colour] * len(own), shift=shift)
+        at = [f"{at:g} of the memory" if at < 1 else f"{at:g} tokens read" for at in settings["at"]]
+        name_rows(axis, [f"{method}, {word}" for method, word in zip(settings["method"], at)])
+        ratio_axis(axis)
+        axis.set_title(name)
+        looks |= _by_layer(of_layers, tables.read(f"{model}/calibration_layers"))
+    axes[-1][0].set_xlabel("Frobenius error / the prompt's own")
+    axes[-1][1].set_xlabel("layer, a fifth of the memory, one other text")
+    style.legend_above(axes[0][0], looks)
+    return figure
+
+
+def _by_layer(axis: Axes, rows: pandas.DataFrame) -> dict[str, Any]:
+    """Lines of the methods with numbers of one other text, and their handles."""
     rows = rows[(rows["kind"] == "one") & rows["at"].isin([0.2, 410])]
     names = sorted(rows["layer"].unique())
     for (method, own), colour, marker in zip(rows.groupby("method"), COLOURS[2:], "os^v"):
         places = [names.index(layer) for layer in own["layer"]]
-        of_layers.plot(places, own["frobenius"], "-", color=colour, marker=marker, label=method)
-    of_layers.set_xticks(range(len(names)), list(map(str, names)))
-    of_layers.set_yscale("log")
-    style.plain_log(of_layers.yaxis)
-    of_layers.axhline(1.0, color="black", linewidth=0.8)
-    of_layers.set_xlabel("layer, a fifth of the memory, one other text")
-    handles, labels = of_layers.get_legend_handles_labels()
-    style.legend_above(axis, handles_of(dict(CALIBRATED.values())) | dict(zip(labels, handles)))
-    return figure
+        axis.plot(places, own["frobenius"], "-", color=colour, marker=marker, label=method)
+    axis.set_xticks(range(len(names)), list(map(str, names)))
+    axis.set_yscale("log")
+    style.plain_log(axis.yaxis)
+    axis.axhline(1.0, color="black", linewidth=0.8)
+    handles, labels = axis.get_legend_handles_labels()
+    return dict(zip(labels, handles))
 
 
 def paging(tables: Tables) -> pyplot.Figure:
-    """Error of whole pages and of shared choices over the free choice, by method and memory."""
-    rows = tables.read("smollm2/paging")
-    rows = rows[~rows["method"].str.contains(",")]
-    budgets = sorted(rows["budget"].unique())
-    figure, axes = style.panels(1, len(budgets), 2.4, sharex=True, sharey=True)
-    for axis, budget in zip(axes[0], budgets):
-        held = rows[(rows["budget"] == budget) & (rows["page_score"] == "mean")]
-        for shift, ((pages, same), (_, colour)) in zip((-0.22, 0.0, 0.22), PAGED.items()):
-            own = held[(held["pages"] == pages) & (held["same_in"] == same)]
-            dots(axis, own, "frobenius", [colour] * len(own), shift=shift)
-        axis.set_title(f"{held['memory'].iloc[0]:.3g} of the memory")
-        ratio_axis(axis)
-    name_rows(axes[0][0], list(own["method"]))
+    """Error of whole pages and of shared choices over the free choice, by method and memory, a row
+    of panels per model."""
+    models = {name: tables.read(f"{model}/paging") for model, (name, _) in MODELS.items()}
+    budgets = sorted(next(iter(models.values()))["budget"].unique())
+    figure, axes = style.panels(len(models), len(budgets), 4.4, sharex=True, sharey=True)
+    for line, (name, rows) in zip(axes, models.items()):
+        rows = rows[~rows["method"].str.contains(",")]
+        for axis, budget in zip(line, budgets):
+            held = rows[(rows["budget"] == budget) & (rows["page_score"] == "mean")]
+            for shift, ((pages, same), (_, colour)) in zip((-0.22, 0.0, 0.22), PAGED.items()):
+                own = held[(held["pages"] == pages) & (held["same_in"] == same)]
+                dots(axis, own, "frobenius", [colour] * len(own), shift=shift)
+            axis.set_title(f"{held['memory'].iloc[0]:.3g} of the memory")
+            ratio_axis(axis)
+        name_rows(line[0], list(own["method"]))
+        line[0].set_ylabel(name)
     figure.supxlabel("Frobenius error / that of the free choice", fontsize="medium")
     style.legend_above(axes[0][0], handles_of(dict(PAGED.values())))
     return figure
@@ -240,22 +262,26 @@ READ = {
 
 
 def anchors(tables: Tables) -> pyplot.Figure:
-    """Error of reading another layer's tokens over that of the layer's own best, and the overlap of
-    the two sets over the layers between."""
-    rows = tables.read("smollm2/anchors")
-    rows = rows[rows["at"] == 0.1].set_index(["method", "every", "match"])
+    """Error of reading another layer's tokens over that of the layer's own best, of two models, and
+    the overlap of the two sets over the layers between, of the first."""
     figure, axes = style.panels(1, 2, 3.0)
     axis, of_layers = axes[0]
-    own = rows.loc[list(READ)].reset_index()
-    dots(axis, own, "frobenius", [colour for _, colour in READ.values()])
+    for shift, (model, (_, marker)) in zip((-0.16, 0.16), MODELS.items()):
+        rows = tables.read(f"{model}/anchors")
+        rows = rows[rows["at"] == 0.1].set_index(["method", "every", "match"])
+        colours = [colour for _, colour in READ.values()]
+        own = rows.loc[list(READ)].reset_index()
+        dots(axis, own, "frobenius", colours, shift=shift, marker=marker)
     name_rows(axis, [words for words, _ in READ.values()])
     ratio_axis(axis, "Frobenius error / that of the layer's own best tokens")
+    style.legend_above(axis, _model_handles())
     pairs = tables.read("smollm2/anchors_distance")
     for anchor, colour, marker in zip((0, 1, 4, 8, 16, 24), ANCHORS, "os^vDP"):
         each = pairs[pairs["anchor"] == anchor]
         of_layers.plot(each["layer"] - anchor, each["overlap"], "-", color=colour, marker=marker,
                        markersize=3, linewidth=0.8, label=f"layer {anchor}")  # fmt: skip
     of_layers.axhline(0.1, linestyle=":", color="black", label="by chance")
+    of_layers.set_title(MODELS["smollm2"][0])
     of_layers.set_xlabel("layers from the anchor to the reading layer")
     of_layers.set_ylabel("share of own best tokens that is read")
     of_layers.set_ylim(0.0, 1.0)

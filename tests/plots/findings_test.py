@@ -304,25 +304,131 @@ class Findings(unittest.TestCase):
                                          ("keydiff", -1, 0)):
             self.assertEqual((decoded[name, 16, "head"], decoded[name, 1, "layer"]), (of_pages, of_layer), name)
         self.assertEqual(decoded["uniform", 16, "model"], 0)
+        self.check_paging_of_qwen(page)
+
+    def check_paging_of_qwen(self, page):
+        rows = {tuple(row[name] for name in ("method", "budget", "pages", "page_score", "same_in")): row
+                for row in table("qwen2.5-coder-0.5b/paging")}
+        pages = {key[:2]: row for key, row in rows.items() if key[2:] == (16, "mean", "head") and "," not in key[0]}
+        shared = {key[:2]: row for key, row in rows.items() if key[2:] == (1, "mean", "layer") and "," not in key[0]}
+        decided = [row for row in rows.values() if side(row)]
+        whole = sum(row["holds"] == 10 for row in decided)
+        self.assertIn(f"{len(decided)} of {len(rows)} Frobenius ratios are decided, and {whole} of these", page)
+        self.assertIn(f"among the {NUMBERS[len(decided) - whole]} that do not", page)
+        by_attention = ("snapkv", "tova", "expected_attention")
+        rises = [round(100 * pages[name, 352]["frobenius"] - 100) for name in by_attention]
+        self.assertIn(f"by {min(rises)} to {max(rises)} %, each undecided as it is or without some text", page)
+        self.assertEqual([round(100 * shared[name, 352]["frobenius"] - 100) for name in by_attention], [4, 7, 4])
+        self.assertEqual([side(pages[name, 352]) for name in (*by_attention, "knorm", "keydiff")], [0, 1, 0, 0, -1])
+        self.assertIn(f"that do not: without any one of {NUMBERS[10 - int(pages['tova', 352]['holds'])]} texts", page)
+        self.assertEqual([side(pages[name, 656]) for name in by_attention], [1, 1, 1])
+        for own, metric, sides in ((pages, "spectral", (0, 0, 0)), (pages, "mean", (0, 1, 0)), (shared, "frobenius", (1, 1, 1)),
+                                   (shared, "spectral", (1, 1, 1)), (shared, "mean", (1, 1, 1)), (shared, "later", (0, 1, 1))):
+            self.assertEqual(tuple(side(own[name, 352], metric) for name in by_attention), sides, metric)
+        for budget in (144, 352, 656):
+            self.assertEqual([side(pages["keydiff", budget], metric) for metric in ("frobenius", "later")], [-1, -1])
+        uniform = [row for key, row in rows.items() if key[0] == "uniform" and side(row)]
+        self.assertEqual([(side(row), row["holds"]) for row in uniform], [(1, 10)] * 2)
+        # Student's t of nine degrees of freedom for an error of 5 % over that for an eighteenth of it.
+        one_of_18 = {name: {key for key, row in own.items() if side(row)
+                            and abs(math.log(row["frobenius"])) > math.log(row["frobenius_high"] / row["frobenius"])
+                            * 4.075233 / 2.262157}
+                     for name, own in (("pages", pages), ("layer", shared))}
+        self.assertEqual(one_of_18["pages"], {("keydiff", 352), ("keydiff", 656), ("snapkv", 656)})
+        self.assertEqual(one_of_18["layer"], {(name, budget) for name in ("snapkv", "keydiff", "tova")
+                                              for budget in (144, 352, 656)} - {("snapkv", 144), ("keydiff", 144)})
+        for model, lines in zip(("smollm2", "qwen2.5-coder-0.5b"), (slice(18), slice(18, None))):
+            rows = {tuple(row[name] for name in ("method", "budget", "pages", "page_score", "same_in")): row
+                    for row in table(f"{model}/paging")}
+            found = re.findall(r"\| `(\w+)`(?:, once)? \| ([\d.]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", page)
+            self.assertEqual(len(found), 36)
+            for name, memory, *said in found[lines]:
+                budget = {"0.102": 144, "0.203": 352, "0.352": 656}[memory]
+                kinds = [rows[(name, budget, *kind)] for kind in ((16, "mean", "head"), (1, "mean", "layer"), (16, "mean", "layer"))]
+                self.assertEqual(said, [*map(interval, kinds), interval(kinds[-1], "later")], (model, name, memory))
+
+    def test_claims_of_calibration(self):
+        """Verdicts and tables of its prose."""
+        page = " ".join((ROOT / "plots/CALIBRATION.md").read_text(encoding="utf-8").split())
+        found = re.findall(r"\| (?:`(\w+)`|Double Sparsity) \| ([\d.]+)(?: tokens)? \|" + " ([^|]+) \\|" * 5, page)
+        self.assertEqual(len(found), 24)
+        for model, lines in (("smollm2", found[:12]), ("qwen2.5-coder-0.5b", found[12:])):
+            rows = {(row["method"], row["at"], row["kind"]): row for row in table(f"{model}/calibration")}
+            for name, at, *said in lines:
+                one, others = (rows[name or "double sparsity", float(at), kind] for kind in ("one", "others"))
+                own = [(one, "frobenius"), (others, "frobenius"), (others, "spectral"), (others, "mean")]
+                self.assertEqual(said, ["{:.3f} ({:.3f} to {:.3f})".format(*(row[error + end] for end in ("", "_low", "_high")))
+                                        for row, error in own] + [f"{others['rise']:.0f} of {others['units']:.0f}"], (model, name, at))
+            for name in ("qfilters", "expected_attention"):
+                own = [row for key, row in rows.items() if key[0] == name]
+                self.assertEqual(len(own), 6)
+                self.assertLessEqual(max(abs(row["frobenius"] - 1) for row in own), 0.045)
+                self.assertEqual({side(row) for row in own}, {0} | ({1} if (model, name) == ("smollm2", "qfilters") else set()))
+            ranks = {(row["method"], row["other"], row["at"], row["kind"]): side(row)
+                     for row in table(f"{model}/calibration_ranks")}
+            for name in ("qfilters", "expected_attention"):
+                for at in (0.1, 0.2, 0.35):
+                    self.assertEqual({ranks[name, "uniform", at, kind] for kind in ("prompt", "one", "others")}, {-1})
+        for kind, sides in (("one", [1, 1, 1]), ("others", [int(at != 410) for at in (205, 410, 717)])):
+            self.assertEqual([side(rows["double sparsity", at, kind]) for at in (205, 410, 717)], sides, kind)
+        self.assertEqual([side(rows["loki", at, "one"]) for at in (205, 410, 717)], [1, 1, 0])
+        self.assertEqual({key[:2] for key, row in rows.items() if row["holds"] == 10},
+                         {("double sparsity", 410), ("double sparsity", 717), ("loki", 205)})
+        # Student's t of nine degrees of freedom for an error of 5 % over that for a twenty-fourth of it.
+        self.assertEqual([key for key, row in rows.items() if abs(math.log(row["frobenius"]))
+                          > math.log(row["frobenius_high"] / row["frobenius"]) * 4.26 / 2.262157], [])
+        self.assertEqual([side(rows["loki", at, "others"]) for at in (205, 410, 717)], [0] * 3)
+        layers = {(row["method"], row["at"], row["kind"], row["layer"]): side(row)
+                  for row in table("qwen2.5-coder-0.5b/calibration_layers")}
+        self.assertEqual({layers["loki", at, kind, 23] for at in (205, 410, 717) for kind in ("one", "others")}, {1})
+        self.assertEqual({layer for (name, at, _, layer), of in layers.items() if (name, at) == ("qfilters", 0.2) and of}, {6})
+        self.assertEqual({of for (name, at, *_), of in layers.items() if (name, at) == ("expected_attention", 0.2)}, {0})
 
     def test_claims_of_anchors(self):
-        """Verdicts and ranges of its prose."""
+        """Verdicts, ranges and the table of its prose."""
         page = " ".join((ROOT / "plots/ANCHORS.md").read_text(encoding="utf-8").split())
-        best = {(row["method"], row["at"], row["every"], row["match"]): row for row in table("smollm2/anchors")}
-        over = {(row["other"], row["at"], row["every"], row["match"]): row for row in table("smollm2/anchors_over")
-                if row["method"] == "kascade"}
-        self.assertIn(f"have {best['kascade', 0.1, 4, 'closest']['frobenius']:.1f} times the error", page)
-        self.assertEqual({(side(row), row["holds"]) for row in best.values()}, {(1, 10)})
-        self.assertEqual({(side(row), row["holds"]) for key, row in over.items() if key[0] == "sparq"}, {(1, 10)})
+        models, ratios, ends = ("smollm2", "qwen2.5-coder-0.5b"), {}, {}
+        for model in models:
+            best = {(row["method"], row["at"], row["every"], row["match"]): row for row in table(f"{model}/anchors")}
+            over = {(row["other"], row["at"], row["every"], row["match"]): row for row in table(f"{model}/anchors_over")
+                    if row["method"] == "kascade"}
+            self.assertEqual({(side(row), row["holds"]) for row in best.values()}, {(1, 10)})
+            ratios[model] = {("own best tokens", *key): row for key, row in best.items() if key[1] == 0.1}
+            ratios[model] |= {({"sparq": "SparQ", "snapkv": "SnapKV"}[other], "kascade", *key): row
+                              for (other, *key), row in over.items()}
+            pairs = {(row["anchor"], row["layer"]): row["overlap"] for row in table(f"{model}/anchors_distance")}
+            ends[model] = [f"{min(own):.2f} to {max(own):.2f}" for own in (
+                [x for (a, b), x in pairs.items() if b == a + 1], [x for (a, _), x in pairs.items() if a == 0])]
+        of_smollm2, of_qwen = (ratios[model] for model in models)
+        self.assertIn("layers have {1:.1f} to {0:.1f} times the error".format(
+            *(own["own best tokens", "kascade", 0.1, 4, "closest"]["frobenius"] for own in ratios.values())), page)
+        self.assertEqual({(side(row), row["holds"]) for key, row in of_smollm2.items() if key[0] == "SparQ"}, {(1, 10)})
         for at in (0.1, 0.2):
-            self.assertEqual([(side(row), row["holds"]) for row in (over["snapkv", at, every, "closest"] for every in
-                              (2, 4, 8))], [(-1, 10), (-1, 10), (1, 10)])
-        same = over["snapkv", 0.1, 4, "same"]
+            sides = [[(side(row), row["holds"]) for row in (own[other, "kascade", at, every, "closest"] for every in
+                      (2, 4, 8))] for own in (of_smollm2, of_qwen) for other in ("SnapKV", "SparQ")]
+            self.assertEqual(sides, [[(-1, 10), (-1, 10), (1, 10)], [(1, 10)] * 3,
+                                     [(-1, 10), (-1, 10), (0, 0)], [(-1, 10), (0, 0), (1, 10)]])
+        same = of_smollm2["SnapKV", "kascade", 0.1, 4, "same"]
         self.assertEqual((side(same), side(same, "spectral"), 10 - same["holds"]), (1, 0, 6))
-        pairs = {(row["anchor"], row["layer"]): row["overlap"] for row in table("smollm2/anchors_distance")}
-        for words, own in (("the layer after an anchor finds", [x for (a, b), x in pairs.items() if b == a + 1]),
-                           ("Layer 0 finds", [x for (a, _), x in pairs.items() if a == 0])):
-            self.assertIn(f"{words} {min(own):.2f} to {max(own):.2f} of", page)
+        shaky = {model: {key[0]: key[4] for key, row in own.items() if side(row) and row["holds"] < 10}
+                 for model, own in ratios.items()}
+        self.assertEqual(shaky, {models[0]: {"SnapKV": "same"}, models[1]: {"SparQ": "same"}})
+        four = of_qwen["SparQ", "kascade", 0.1, 4, "closest"]
+        self.assertEqual([side(four, error) for error in ("frobenius", "spectral", "mean", "followers")], [0, 0, 1, 1])
+        self.assertEqual(side(of_qwen["SparQ", "kascade", 0.1, 2, "closest"], "followers"), 1)
+        first, second = ends.values()
+        self.assertIn(f"the layer after an anchor finds {first[0]} of its own best tokens among the anchor's on SmolLM2 "
+                      f"and {second[0]} on", page)
+        self.assertIn(f"Layer 0 finds {first[1]} and {second[1]} of", page)
+        words = {"layer 0 alone": ("kascade", 100, "closest"), "SparQ, 16 channels": ("sparq", 0, "none"),
+                 "SnapKV (evicts)": ("snapkv", 0, "none"), "every 4 layers, head of one number": ("kascade", 4, "same"),
+                 "every 4 layers, one choice a layer": ("kascade", 4, "pooled")}
+        words |= {f"anchors every {every} layers": ("kascade", every, "closest") for every in (2, 4, 8)}
+        lines = re.findall(r"\| ([^|]+) \| (own best tokens|SparQ|SnapKV) \| ([^|]+) \| ([^|]+) \|", page)
+        self.assertEqual(len(lines), 18)
+        for label, other, *said in lines:
+            method, *key = words[label]
+            self.assertEqual(said, [interval(own[(other, method, 0.1, *key)]) for own in ratios.values()], (label, other))
 
     def test_claims_of_prefill(self):
         """Verdicts and counts of its prose."""
@@ -570,6 +676,12 @@ class Findings(unittest.TestCase):
 def side(row, name="frobenius"):
     """Whether the interval of a ratio is above 1 (1), below it (-1), or contains it (0)."""
     return (row[f"{name}_low"] > 1) - (row[f"{name}_high"] < 1)
+
+
+def interval(row, name="frobenius"):
+    """A ratio as pages have it, to three digits: 2.63 (2.51 to 2.76)."""
+    middle, *ends = (f"{row[name + end]:#.3g}" for end in ("", "_low", "_high"))
+    return f"{middle} ({' to '.join(ends)})"
 
 
 def spearman(one, other):

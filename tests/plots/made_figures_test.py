@@ -315,7 +315,8 @@ class Made(unittest.TestCase):
 
     def test_anchors_pair_each_setting_with_the_own_best_tokens_of_its_layer(self):
         """With anchors every 4 layers the error is 2 and 8 times that of the own best tokens in layers 1 and 2 of three
-        texts, SnapKV's 8 times it. Layer 0, which reads all, and an own error of 0 to rounding do not count."""
+        texts, SnapKV's 8 times it; layer 2 is an anchor. Layer 0, which reads all, and an own error of 0 to rounding do
+        not count."""
         cells = []
         for sequence in "012":
             for layer, best, ratio in ((0, 0.1, 1.0), (1, 0.1, 2.0), (2, 0.01, 8.0), (3, 1e-15, 4.0)):
@@ -327,7 +328,8 @@ class Made(unittest.TestCase):
                     out = cell(method, params, error, 1.0, layer=layer)
                     out["key"]["sequence"] = sequence
                     if method == "kascade":
-                        out["derived"] = {"anchor": 0, "overlap": 0.5 + 0.1 * int(sequence)}
+                        anchor = layer if (layer, params["every"]) == (2, 4) else 0
+                        out["derived"] = {"anchor": anchor, "overlap": 0.5 + 0.1 * int(sequence)}
                     cells.append({**out, "id": out["id"] + sequence, "traffic": traffic(0.1)})
         self.results(cells)
         path = self.folder / "results.json"
@@ -341,6 +343,7 @@ class Made(unittest.TestCase):
         self.assertAlmostEqual(table.loc[("kascade", 4)]["overlap_high"], 0.6 * factor, places=6)
         numpy.testing.assert_allclose(table.loc[("snapkv", 0)]["frobenius"], 8.0, rtol=1e-9)
         numpy.testing.assert_allclose(over[over["every"] == 4]["frobenius"], [0.5, 2.0], rtol=1e-9)
+        numpy.testing.assert_allclose(over[over["every"] == 4]["followers"], [0.25, 1.0], rtol=1e-9)
         self.assertEqual([tuple(row) for row in pairs[["anchor", "layer"]].to_numpy()], [(0, 1), (0, 2)])
         numpy.testing.assert_allclose(pairs["frobenius"], 4.0, rtol=1e-9)
         self.results([each for each in cells if each["key"]["algorithm"] != "oracle_topk"])
