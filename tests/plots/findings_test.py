@@ -18,6 +18,7 @@ import subprocess
 import sys
 import unittest
 from datetime import datetime, timezone
+from operator import lt
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -32,6 +33,7 @@ TEXT = PAGE.read_text(encoding="utf-8")
 PAIR = re.compile(r"(?<=```sh\n)(kvplot table .*?)\n```\n\n((?:\|[^\n]*\n)+)", re.DOTALL)
 PARTS = ("Number", "Data", "Table", "Command", "Limit")
 DECIMAL = re.compile(r"(?<![\w.-])-?\d+\.\d+(?![\w.]*\d)")
+MODEL = r"\d\.\dB\b"  # a part of its name
 LINK = re.compile(r"\]\(tables/([\w./-]+)\.csv\)")
 # Where plots/figures.sh and texts put what they draw: the same figures.
 DRAWN = ("results/figures/", "results/texts/")
@@ -77,7 +79,7 @@ def loose_numbers(text, *more):
     """Decimals of a section's prose that no table has to which the section links, or of `more`, to the digits that they
     have."""
     prose = re.sub(r"^```.*?^```$|^\|.*$|^    .*$", "", text, flags=re.MULTILINE | re.DOTALL)
-    prose = re.sub(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->|\d\.\dB\b", "", prose, flags=re.DOTALL)  # 1.5B: a model's name
+    prose = re.sub(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->|" + MODEL, "", prose, flags=re.DOTALL)
     known = [cell for name in (*LINK.findall(text), *more) for row in table(name) for cell in row.values()
              if isinstance(cell, float)]
     return [number for number in DECIMAL.findall(prose)
@@ -120,7 +122,7 @@ class Findings(unittest.TestCase):
     def test_tables_on_the_page_are_what_the_commands_print(self):
         pairs = PAIR.findall(TEXT)
         self.assertTrue(pairs)
-        by_hand = "\n".join(re.findall(r"^\|.*", PAIR.sub("", TEXT), re.MULTILINE))
+        by_hand = re.sub(MODEL, "", "\n".join(re.findall(r"^\|.*", PAIR.sub("", TEXT), re.MULTILINE)))
         self.assertEqual(DECIMAL.findall(by_hand), [])
         for words, lines in pairs:
             _, verb, path, *options = shlex.split(words.replace("\\\n", " "))
@@ -195,6 +197,21 @@ class Findings(unittest.TestCase):
         self.assertEqual(max(rows, key=lambda head: rows[head]["exact | K kivi V kivi"]), (14, 0))
         self.assertLess(bias[14, 0], 26)
 
+    def test_what_the_larger_model_loses(self):
+        kl = {}
+        for row in table("qwen2.5-coder-1.5b/key_offset_kl"):
+            kl.setdefault(row["label"].removeprefix("exact | K ").removesuffix(" V float"), []).append(row["kl.mean"])
+        page = (ROOT / "plots/KEY_OFFSET.md").read_text(encoding="utf-8")
+        for over, under, words, falls in (
+                ("q4_0 centre=mean rope=before", "q4_0", "0.00435 (0.00263 to 0.00718)", 5),
+                ("q8_0 centre=mean rope=before", "q8_0", "0.0356 (0.0137 to 0.0921)", 5),
+                ("q4_0 rotate=hadamard", "q4_0", "1.89 (1.55 to 2.31)", 0),
+                ("kivi bits=4 residual=32", "q4_0 centre=mean rope=before", "0.124 (0.0885 to 0.173)", 5),
+                ("kivi bits=4 residual=32", "q8_0", "1.34 (0.749 to 2.38)", 1)):
+            self.assertEqual("{} ({} to {})".format(*ratio_of_five(kl[over], kl[under])), words)
+            self.assertIn(words, page.replace("\n  ", " "))
+            self.assertEqual(sum(map(lt, kl[over], kl[under])), falls, over)
+
     def test_keys_of_llama_cpp(self):
         """The page's table next to llama.cpp's caches, from the tables of both programs."""
         text = sections((ROOT / "plots/KEY_OFFSET.md").read_text(encoding="utf-8"))["Next to llama.cpp's own caches"]
@@ -210,16 +227,11 @@ class Findings(unittest.TestCase):
         for index, name in enumerate(places):
             self.assertEqual([float(each) for each in said[name]], [float(f"{column[index]:.3g}") for column in columns])
         self.assertEqual([float(each) for each in said["mean"]], [float(f"{mean(column):.3g}") for column in columns])
-
-        def ratio(over, under):
-            logs = [math.log(one / other) for one, other in zip(over, under)]
-            reach = 2.776445 * stdev(logs) / len(logs) ** 0.5  # Student's t, four degrees of freedom
-            return [f"{math.exp(mean(logs) + side * reach):.3g}" for side in (0, -1, 1)]
-        self.assertEqual(said["ratio"], [each for i in (0, 2, 4) for each in ratio(columns[i + 1], columns[i])])
+        self.assertEqual(said["ratio"], [each for i in (0, 2, 4) for each in ratio_of_five(columns[i + 1], columns[i])])
         reading = [theirs["reading", "q4_0 keys", place] for place in places.values()]
         turned_8 = [theirs["file's weights", "q8_0 keys, rotated", place] for place in places.values()]
         for over, under in ((columns[5], columns[3]), (turned_8, columns[1]), (reading, columns[3])):
-            middle, low, high = ratio(over, under)
+            middle, low, high = ratio_of_five(over, under)
             self.assertIn(f"{middle} ({low} to {high})", text.replace("\n  ", " "))
         steps = [theirs[way, "q4_0 keys", "python-source"] for way in ("as llama.cpp", "llama.cpp", "file's weights")]
         self.assertEqual([f"{each:.3g}" for each in steps], ["1.01", "0.978", "1"])
@@ -671,6 +683,13 @@ class Findings(unittest.TestCase):
                 self.assertEqual(names, turned["qwen2.5-coder-0.5b"][key], key)
             elif key[0] == "metric" and key[1] == 0.2:
                 self.assertEqual(names, {"none"}, key)
+
+
+def ratio_of_five(over, under):
+    """A geometric mean over five texts with its interval, to three digits."""
+    logs = [math.log(one / other) for one, other in zip(over, under, strict=True)]
+    reach = 2.776445 * stdev(logs) / len(logs) ** 0.5  # Student's t, four degrees of freedom
+    return [f"{math.exp(mean(logs) + side * reach):.3g}" for side in (0, -1, 1)]
 
 
 def side(row, name="frobenius"):
