@@ -89,10 +89,10 @@ Params short_params(const std::vector<Parameter>& table, const Params& params, d
   return cut;
 }
 
-std::vector<Index> tried_lengths(Index tokens) {
-  constexpr Index kTooLong = 256;  // for the first
+std::vector<Index> tried_lengths(Index tokens, Index d) {
+  const Index too_long = std::max<Index>(256, 4 * d);  // for the first
   std::vector<Index> lengths = {tokens};
-  while (lengths.front() >= kTooLong) lengths.insert(lengths.begin(), lengths.front() / 2);
+  while (lengths.front() >= too_long) lengths.insert(lengths.begin(), lengths.front() / 2);
   return lengths;
 }
 

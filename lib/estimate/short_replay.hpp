@@ -24,8 +24,10 @@ ShortReplay short_replay(const StreamShape& shape, Index prompt, const std::vect
 // that grow with the memory, are cut in proportion.
 Params short_params(const std::vector<Parameter>& table, const Params& params, double part);
 
-// The lengths that are tried, ascending: the stream's, halved until it is less than 256.
-std::vector<Index> tried_lengths(Index tokens);
+// The lengths that are tried, ascending: the stream's, halved until it is less than 256, and than
+// four times the columns `d` of a key. Shorter ones have singular products of queries, whose
+// eigenvectors take less time.
+std::vector<Index> tried_lengths(Index tokens, Index d);
 
 // A stream so short that any cell may be replayed on it, although its time is unknown.
 inline constexpr Index kShort = 2048;

@@ -109,7 +109,7 @@ class Sampler {
     double took = 0.0;
     double took_before = 0.0;
     try {
-      for (const Index tokens : tried_lengths(group_.shape.tokens)) {
+      for (const Index tokens : tried_lengths(group_.shape.tokens, group_.shape.d)) {
         const bool fits = static_cast<double>(tokens) <= most_tokens;
         const double left = budget - spent.seconds();
         if (tokens_ > 0 && (!fits || !may_start(tokens, took_before, took, left))) break;

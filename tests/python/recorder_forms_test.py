@@ -195,10 +195,10 @@ class Forms(unittest.TestCase):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             self.recorded((arrays(), {}), (arrays(1), {}))
-        with self.assertWarnsRegex(UserWarning, "sequence b: the keys and values are those of sequence a"):
-            with kb.Recorder(SWEEP, out=self.folder / "twice", layers=1, quiet=True) as recorder:
-                for sequence in "ab":
-                    recorder.layer(sequence, 0, q, k, v, scale=0.25)
+        with (self.assertWarnsRegex(UserWarning, "sequence b: the keys and values are those of sequence a"),
+              kb.Recorder(SWEEP, out=self.folder / "twice", layers=1, quiet=True) as recorder):
+            for sequence in "ab":
+                recorder.layer(sequence, 0, q, k, v, scale=0.25)
         self.refused("--kv-layer", ((q, k, v), {}), ((q, None, None), {}))
         with self.assertRaisesRegex(kb.Error, "none.json: cannot read: No such file .*; name a sweep file"):
             kb.Recorder("none.json", out=self.folder / "none", layers=1)

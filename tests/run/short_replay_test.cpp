@@ -60,10 +60,11 @@ TEST_CASE("no row moves from the prompt to what is decoded, or out of the stream
 }
 
 TEST_CASE("lengths are tried from one or two hundred tokens on") {
-  CHECK(tried_lengths(64) == std::vector<Index>{64});
-  CHECK(tried_lengths(255) == std::vector<Index>{255});
-  CHECK(tried_lengths(256) == std::vector<Index>{128, 256});
-  CHECK(tried_lengths(2049) == std::vector<Index>{128, 256, 512, 1024, 2049});
+  CHECK(tried_lengths(64, 64) == std::vector<Index>{64});
+  CHECK(tried_lengths(255, 64) == std::vector<Index>{255});
+  CHECK(tried_lengths(256, 64) == std::vector<Index>{128, 256});
+  CHECK(tried_lengths(2049, 64) == std::vector<Index>{128, 256, 512, 1024, 2049});
+  CHECK(tried_lengths(2049, 128) == std::vector<Index>{256, 512, 1024, 2049});
 }
 
 TEST_CASE("the time at full length has a part for the length and one for its square") {
