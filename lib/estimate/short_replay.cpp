@@ -96,14 +96,10 @@ std::vector<Index> tried_lengths(Index tokens, Index d) {
   return lengths;
 }
 
-bool may_start(Index tokens, double before, double last, double left) {
-  // A method takes at most the cube of the length.
-  constexpr double kMaxGrowth = 8.0;
+bool may_start(double before, double last, double left) {
+  constexpr double kMaxGrowth = 8.0;  // a method takes at most the cube of the length
   constexpr double kMinGrowth = 3.0;
-  if (tokens < 512) return true;
-  const double growth =
-      before == 0.0 ? kMaxGrowth : std::clamp(1.25 * last / before, kMinGrowth, kMaxGrowth);
-  return growth * last <= left;
+  return before == 0.0 || std::clamp(1.25 * last / before, kMinGrowth, kMaxGrowth) * last <= left;
 }
 
 double time_at_full_length(const std::vector<TimeAtLength>& times) {
@@ -130,11 +126,14 @@ double time_at_full_length(const std::vector<TimeAtLength>& times) {
       right[i] += powers[i] * weight * time;
     }
   }
-  // Few lengths do not tell a constant part from a proportional one.
+  // Few lengths do not tell a constant part from a proportional one, unless they take long.
   constexpr std::size_t kEnough = 4;
-  const std::vector<unsigned> subsets = times.size() < kEnough
-                                            ? std::vector<unsigned>{0b010, 0b100, 0b110}
-                                            : std::vector<unsigned>{1, 2, 4, 3, 5, 6, 7};
+  constexpr double kLongSeconds = 0.05;
+  std::vector<unsigned> subsets = {1, 2, 4, 3, 5, 6, 7};
+  if (times.size() < kEnough) {
+    subsets = {0b010, 0b100, 0b110};
+    if (most >= kLongSeconds) subsets.push_back(0b011);
+  }
   Terms best{};
   double least = 0.0;
   for (const unsigned subset : subsets) {

@@ -33,14 +33,14 @@ std::vector<Index> tried_lengths(Index tokens, Index d);
 inline constexpr Index kShort = 2048;
 
 // Whether a replay of `tokens` tokens probably ends within `left` seconds, by the seconds that the
-// last one and the one before it took, on half and a quarter of the tokens. The two shortest, of
-// below 512 tokens, may always start. `before`: 0 if there is one alone.
-bool may_start(Index tokens, double before, double last, double left);
+// last one and the one before it took, on half and a quarter of the tokens. The two shortest may
+// always start. `before`: 0 if there is one alone.
+bool may_start(double before, double last, double left);
 
 // The time at full length, by those at shorter ones, ascending; 0 without any. It is a constant,
 // one part proportional to the length and one to its square, none below 0, with the least sum of
-// squared relative errors; the constant is 0 for fewer than four lengths, and one length alone is
-// taken for quadratic. A time at full length is taken as it is.
+// squared relative errors; the constant is 0 for fewer than four lengths of less than 0.05 s, and
+// one length alone is taken for quadratic. A time at full length is taken as it is.
 struct TimeAtLength {
   double part = 0.0;  // fraction of the full length
   double seconds = 0.0;

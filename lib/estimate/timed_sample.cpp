@@ -112,7 +112,7 @@ class Sampler {
       for (const Index tokens : tried_lengths(group_.shape.tokens, group_.shape.d)) {
         const bool fits = static_cast<double>(tokens) <= most_tokens;
         const double left = budget - spent.seconds();
-        if (tokens_ > 0 && (!fits || !may_start(tokens, took_before, took, left))) break;
+        if (tokens_ > 0 && (!fits || !may_start(took_before, took, left))) break;
         const std::vector<Chosen> chosen = fitting(choose(kFewCells), tokens);
         if (tokens_ == 0)
           replay_part(tokens, chosen);  // buffers and threads are there from then on
