@@ -32,6 +32,14 @@ for model in $first gemma3-270m qwen2.5-coder-{0.5b,1.5b}; do
     build/bin/kvbench run --config "configs/field_$mode.json" --out "results/field/$model/$mode" --quiet \
       --set "/dumps=[\"$folder/$model-*.h5\"]" "${only[@]}"
   done
+  if [[ $model == qwen2.5-coder-0.5b ]]; then  # the sampled normaliser of subgen
+    settings='"delta_quantile": 0.1, "t": 1, "s": 128'
+    build/bin/kvbench run --config configs/field_published.json --out results/qwen/normaliser --quiet \
+      --set "/dumps=[\"$folder/$model-*.h5\"]" "${only[@]}" --set '/name="normaliser"' --set "/algorithms=[
+        {\"algorithm\": \"subgen\", \"label\": \"sampled\", \"params\": {$settings}},
+        {\"algorithm\": \"subgen\", \"label\": \"exact\", \"params\": {$settings, \"normalizer\": \"exact\"}},
+        {\"algorithm\": \"balancekv\", \"params\": {\"t\": 64, \"T\": 5}}]"
+  fi
   against=()
   if [[ $model != "$first" && -f results/field/$first/field.csv ]]; then
     against=(--against "results/field/$first/field.csv")
