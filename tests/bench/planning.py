@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The time and memory that `kvbench plan` says, next to those of the run: a table of methods, lengths and widths.
+"""Time and memory of every method on long contexts, next to what `kvbench plan` says.
 
-    python3 tests/bench/planning.py build/bin/kvbench [--tokens N ..] [--d D ..] [--only ID ..] [--before PROGRAM]
+    python3 tests/bench/planning.py build/bin/kvbench [--tokens N ..] [--d D] [--group G] [--only ID ..] [--most S]
 
-Each row is one cell of one KV head with one query head, the last 256 rows, on a gaussian dump made for the
-purpose in a temporary folder, on one thread. `plan` is run first, then the cell. Seconds taken are processor time,
-because a plan leaves out the load of other programs. --before adds the plan of another program.
+Each number is of one cell: one KV head with G query heads, bfloat16, the last 256 rows, on a dump made for the
+purpose in a temporary folder (`synth rope`). It runs on one thread, after its plan. Seconds are processor time, which
+leaves out the load of other programs. A length is left out where the plan says more than S seconds, and its number is
+the plan's, in brackets. The exponent is the slope between the last two lengths that ran.
 """
 import argparse
 import json
@@ -13,18 +14,18 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
+from math import log
 from pathlib import Path
 from statistics import median
 
-TENTH = {"budget": {"memory": 0.1}}
-METHODS = [
-    ("exact", {}), ("streaming_llm", TENTH), ("h2o", TENTH), ("key_attention", TENTH), ("keyformer", {"budget": 1024}),
-    ("tova", {"budget": 1024}), ("roco", TENTH), ("caote", TENTH), ("rkv", {"budget": 1024}), ("snapkv", TENTH),
-    ("adakv", {"budget": 1024}), ("cake", {"budget": 1024}), ("knorm", TENTH), ("qfilters", TENTH),
-    ("uniform", {"T": 3}), ("kcenter", TENTH), ("subgen", {"delta_quantile": 0.02, "t": 8, "s": 1024}),
-    ("softmax_balance", {"T": 2}), ("balancekv_prefill", {"T": 3}), ("thinformer", {}), ("attention_matching", TENTH),
-    ("quest", {"budget": 1024}), ("magicpig", {}),
-]
+# Parameters of methods that need more than a budget; the others hold or read a tenth of the prompt.
+PARAMS = {"criticalkv": {"budget": 0.1, "norm": "value_l1"}, "subgen": {"delta_quantile": 0.02, "t": 8, "s": 1024},
+          "softmax_balance": {"T": 3}, "balancekv": {"t": 128, "T": 5}, "balancekv_prefill": {"T": 3},
+          "sparq": {"rank": 16}, "hsa": {"budget": 0.1, "rank": 32}, "loki": {"budget": 0.1, "rank": 32},
+          "blasst": {"threshold": 1e-3}}
+# They replay a file, need a second pass over the prompt, or leave tokens out in rows of the prompt alone.
+WITHOUT = ("given", "kvzip", "xattention", "flexprefill")
 
 
 def measured(*command):
@@ -38,66 +39,84 @@ def measured(*command):
         return out.read(), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
-def planned(program, config):
-    """Seconds and MiB that the plan says, and the processor seconds that it took itself."""
+@dataclass
+class Point:
+    """One cell of a method at one length: planned and taken."""
+    tokens: int
+    said: float | None
+    said_mib: float
+    plan: float  # processor seconds of the plan itself
+    took: float = 0.0
+    mib: float = 0.0
+
+
+def methods(program):
+    for each in json.loads(measured(program, "list", "algorithms", "--json")[0]):
+        if each["id"] not in WITHOUT:
+            budget = any(parameter["name"] == "budget" for parameter in each["parameters"])
+            yield each["id"], PARAMS.get(each["id"], {"budget": 0.1} if budget else {})
+
+
+def point(program, folder, dump, tokens, method, params, most):
+    config = folder / "sweep.json"
+    config.write_text(json.dumps({
+        "schema_version": 1, "name": "planning", "dumps": [str(dump)], "evaluate": {"rows": {"last": 256}},
+        "seeds": {"first": 0, "count": 1}, "algorithms": [{"algorithm": method, "params": params}]}))
     out, processor, _ = measured(program, "plan", "--threads", 1, "--config", config, "--json")
     plan = json.loads(out)
     if plan["skipped"]:
-        sys.exit(f"{config}: {plan['skips'][0]['reason']}")
-    if plan["cost"].get("unknown_cells"):
-        return None, plan["memory_bytes"] / 2**20, processor
-    return plan["cost"]["seconds"], plan["memory_bytes"] / 2**20, processor
+        sys.exit(f"{method}: {plan['skips'][0]['reason']}")
+    said = None if plan["cost"].get("unknown_cells") else plan["cost"]["seconds"]
+    result = Point(tokens, said, plan["memory_bytes"] / 2**20, processor)
+    if said is None or said <= most:
+        _, result.took, result.mib = measured(program, "run", "--threads", 1, "--config", config,
+                                              "--out", folder / "out", "--fresh", "--quiet")
+    return result
+
+
+def exponent(points):
+    """Slope of the time between the last two lengths that ran."""
+    if len(points) < 2:
+        return ""
+    before, last = points[-2:]
+    return f"{log(last.took / before.took) / log(last.tokens / before.tokens):.1f}"
+
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", type=Path)
-    parser.add_argument("--tokens", type=int, nargs="+", default=[4096, 16384, 32768])
-    parser.add_argument("--d", type=int, nargs="+", default=[64, 128])
+    parser.add_argument("--tokens", type=int, nargs="+", default=[8192, 32768, 131072])
+    parser.add_argument("--d", type=int, default=128)
+    parser.add_argument("--group", type=int, default=4, help="query heads")
+    parser.add_argument("--most", type=float, default=60, help="seconds: longer cells are left out")
     parser.add_argument("--only", nargs="+", help="these methods")
-    parser.add_argument("--before", type=Path, help="another program, whose plan is shown as well")
     given = parser.parse_args()
-    more = " said before, s | plan itself before, s |" if given.before else ""
-    print("| tokens | d | method | said, s | taken, s | said / taken | plan itself, s |"
-          f" said, MiB | taken, MiB |{more}\n|---:|---:|---|{'---:|' * (6 + more.count('|'))}")
-    ratios, memories, plans = [], [], []
+    taken = {}
     with tempfile.TemporaryDirectory(prefix="kvbench-planning-") as name:
-        folder = Path(name)
-        for tokens in given.tokens:
-            for d in given.d:
-                dump = folder / f"{tokens}-{d}.h5"
-                subprocess.run([given.program, "synth", "gaussian", "--out", dump, "--tokens", str(tokens),
-                                "--d", str(d), "--kv-heads", "1", "--group", "1", "--out-rows", "0"],
-                               check=True, stdout=subprocess.DEVNULL)
-                for method, params in METHODS:
-                    if given.only and method not in given.only:
-                        continue
-                    config = folder / "sweep.json"
-                    config.write_text(json.dumps({
-                        "schema_version": 1, "name": "planning", "dumps": [str(dump)],
-                        "seeds": {"first": 0, "count": 1}, "evaluate": {"rows": {"last": 256}},
-                        "algorithms": [{"algorithm": method, "params": params}]}))
-                    said, said_mib, plan_processor = planned(given.program, config)
-                    _, took, mib = measured(
-                        given.program, "run", "--threads", 1, "--config", config, "--out", folder / "out",
-                        "--fresh", "--quiet")
-                    plans.append(plan_processor)
-                    memories.append(mib / said_mib)
-                    ratio = "unknown"
-                    if said is not None:
-                        ratios.append(said / took)
-                        ratio = f"{said / took:.2f}"
-                    row = (f"| {tokens} | {d} | `{method}` | {said or 0:.2f} | {took:.2f} | {ratio} |"
-                           f" {plan_processor:.2f} | {said_mib:.0f} | {mib:.0f} |")
-                    if given.before:
-                        before, _, before_processor = planned(given.before, config)
-                        row += f" {before:.2f} | {before_processor:.2f} |"
-                    print(row, flush=True)
-                dump.unlink()
+        for tokens in sorted(given.tokens):
+            dump = Path(name) / f"{tokens}.h5"
+            subprocess.run([given.program, "synth", "rope", "--out", dump, "--tokens", str(tokens), "--d", str(given.d),
+                            "--kv-heads", "1", "--group", str(given.group), "--dtype", "bfloat16", "--out-rows", "0"],
+                           check=True, stdout=subprocess.DEVNULL)
+            for method, params in methods(given.program):
+                if not given.only or method in given.only:
+                    each = point(given.program, Path(name), dump, tokens, method, params, given.most)
+                    taken.setdefault(method, []).append(each)
+                    print(f"{method}: {each}", file=sys.stderr, flush=True)
+            dump.unlink()
+    columns = " | ".join(f"{tokens}, s" for tokens in sorted(given.tokens))
+    print(f"| method | {columns} | exponent | MiB |\n|---|{'---:|' * (len(given.tokens) + 2)}")
+    for method, points in taken.items():
+        cells = [f"{each.took:.2f}" if each.took else f"({each.said:.0f})" for each in points]
+        ran = [each for each in points if each.took]
+        print(f"| `{method}` | {' | '.join(cells)} | {exponent(ran)} | {ran[-1].mib if ran else 0:.0f} |")
+    ran = [each for points in taken.values() for each in points if each.took]
+    ratios = [each.said / each.took for each in ran if each.said is not None]
     outside = sum(not 0.5 <= ratio <= 2.0 for ratio in ratios)
-    print(f"\n{outside} of {len(ratios)} beyond a factor of two; said / taken {min(ratios):.2f} to {max(ratios):.2f},"
-          f" median {median(ratios):.2f}; a plan takes at most {max(plans):.2f} s; memory taken at most "
-          f"{max(memories):.2f} of what is said")
+    print(f"\n{outside} of {len(ratios)} plans beyond a factor of two; said / taken {min(ratios):.2f} to "
+          f"{max(ratios):.2f}, median {median(ratios):.2f}; a plan takes at most {max(each.plan for each in ran):.2f} s;"
+          f" memory taken at most {max(each.mib / each.said_mib for each in ran):.2f} of what is said")
 
 
 if __name__ == "__main__":
