@@ -34,6 +34,7 @@ PAIR = re.compile(r"(?<=```sh\n)(kvplot table .*?)\n```\n\n((?:\|[^\n]*\n)+)", r
 PARTS = ("Number", "Data", "Table", "Command", "Limit")
 DECIMAL = re.compile(r"(?<![\w.-])-?\d+\.\d+(?![\w.]*\d)")
 MODEL = r"\d\.\dB\b"  # a part of its name
+INTERVAL = re.compile(r"(\d[\d.]*) \((\d[\d.]*) to (\d[\d.]*)\)")
 LINK = re.compile(r"\]\(tables/([\w./-]+)\.csv\)")
 # Where plots/figures.sh and texts put what they draw: the same figures.
 DRAWN = ("results/figures/", "results/texts/")
@@ -84,6 +85,15 @@ def loose_numbers(text, *more):
              if isinstance(cell, float)]
     return [number for number in DECIMAL.findall(prose)
             if not any(f"{cell:.{len(number.partition('.')[2])}f}" == number for cell in known)]
+
+
+def loose_intervals(text):
+    """Ratios with intervals of a section's prose and tables that no row has of a table to which the section links."""
+    known = [[row[name + end] for end in ("", "_low", "_high")] for link in LINK.findall(text) for row in table(link)
+             for name in row if isinstance(row.get(f"{name}_low"), float)]
+    return [said for said in INTERVAL.findall(" ".join(text.split()))
+            if not any(all(f"{cell:.{len(number.partition('.')[2])}f}" == number for cell, number in zip(row, said))
+                       for row in known)]
 
 
 class Findings(unittest.TestCase):
@@ -169,6 +179,7 @@ class Findings(unittest.TestCase):
     def test_the_field_of_the_third_model(self):
         page = sections((ROOT / "plots/KEY_OFFSET.md").read_text(encoding="utf-8"))
         self.assertEqual(loose_numbers(page["The field on Qwen2.5-Coder"]), [])
+        self.assertEqual(loose_intervals(page["The field on Qwen2.5-Coder"]), [])
 
     def test_heads_with_large_biases_are_those_that_lose(self):
         rows = {(row["layer"], row["kv_head"]): row for row in table("qwen2.5-coder-0.5b/storages")}
@@ -284,6 +295,7 @@ class Findings(unittest.TestCase):
             for title, text in sections((ROOT / f"plots/{name}.md").read_text(encoding="utf-8")).items():
                 with self.subTest(name=name, title=title):
                     self.assertEqual(loose_numbers(text), [])
+                    self.assertEqual(loose_intervals(text), [])
 
     def test_claims_of_paging(self):
         """Verdicts and counts of its prose."""
