@@ -226,12 +226,12 @@ class AlgorithmPages:
         if f'"algorithm": "{algorithm}"' in self._read[FIELD]:
             shown.insert(0, ("All methods at equal bytes", FIELD_PICTURE))
         if not shown:
-            said = self._link(page, "the gallery", GALLERY)
+            said = self._link(page, "The gallery", GALLERY)
             return [f"## Figures with {algorithm}", f"None of {said} shows it."]
         gallery = GALLERY.rpartition("/")[0]
         pictures = [f"!{self._link(page, words, f'{gallery}/{name}')}" for words, name in shown]
         said = self._link(page, "the gallery", GALLERY)
-        return [f"## Figures with {algorithm}", *pictures, f"What each shows stands in {said}."]
+        return [f"## Figures with {algorithm}", *pictures, f"{said} says what each shows."]
 
     def _sweeps(self, page: str, algorithm: str) -> list[str]:
         sweeps = sweeps_of(self._root, algorithm)

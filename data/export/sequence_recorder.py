@@ -377,10 +377,7 @@ def prove(
             slope = 0.0 if slopes is None else float(slopes[head])
             exact = exact_rows(q[head], k, v, terms, sink, slope)
             difference = relative_difference(exact, out[head])
-            allowed = TOLERANCE
-            if difference > TOLERANCE:
-                allowed = allowed_difference(q[head], k, terms, slope)
-            if not difference <= allowed:
+            if difference > TOLERANCE and difference > allowed_difference(q[head], k, terms, slope):
                 raise Fault(
                     f"{place}, head {head}: the model's output differs by {difference:.2g} "
                     "from attention with its q, k, v, scale, window and soft-cap: its "

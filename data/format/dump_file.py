@@ -268,10 +268,6 @@ def layer_differences(path: Path) -> dict[str, Difference]:
         return {layer.name: layer_difference(layer) for layer in layers if "out" in layer}
 
 
-def differences(path: Path) -> dict[str, float]:
-    return {place: each.relative for place, each in layer_differences(path).items()}
-
-
 @dataclass(frozen=True)
 class LayerShape:
     """The tensors of one layer: q [query_heads, query_rows, d], k [kv_heads, tokens, d], ..."""

@@ -304,10 +304,9 @@ MASKED = {
 def prefill(tables: Tables) -> pyplot.Figure:
     """Error of a mask of the prompt over another's at equal fractions of the pairs; a panel per
     model."""
-    models = {"smollm2": "SmolLM2-135M", "qwen2.5-coder-0.5b": "Qwen2.5-Coder 0.5B"}
-    figure, axes = style.panels(1, 2, 2.4, sharex=True, sharey=True)
+    figure, axes = style.panels(1, len(MODELS), 2.4, sharex=True, sharey=True)
     looks: dict[str, str] = {}
-    for axis, (folder, title) in zip(axes[0], models.items()):
+    for axis, (folder, (title, _)) in zip(axes[0], MODELS.items()):
         rows = tables.read(f"{folder}/prefill")
         rows = rows[(rows["equal"] == "head") & (rows["block"] == 128)]
         for shift, colour, (at, part) in zip((-0.16, 0.16), COLOURS, rows.groupby("at")):

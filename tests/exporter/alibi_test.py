@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM
 from export import attention_capture
 from export import attention_mask
 from export import sequence_recorder
-from format.dump_file import decode, differences, element_type
-from exported import PLAIN_SWEEP, TOKENS, Folder
+from format.dump_file import decode, element_type
+from exported import PLAIN_SWEEP, TOKENS, Folder, differences
 
 HEADS = 12
 # Press, Smith and Lewis: 2^-1 .. 2^-8 for eight heads, then every other slope of sixteen.

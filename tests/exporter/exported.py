@@ -19,6 +19,7 @@ import transformers
 import export_transformers
 import import_arrays
 import tiny_models
+from format.dump_file import layer_differences
 
 SOURCE = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ["KVBENCH_PROGRAM"]
@@ -105,6 +106,10 @@ class Folder(unittest.TestCase):
         cells = json.loads((out / "results.json").read_text())["cells"]
         self.assertEqual({(cell["status"], cell.get("reason")) for cell in cells}, {("ok", None)})
         return cells
+
+
+def differences(dump: Path) -> dict[str, float]:
+    return {place: each.relative for place, each in layer_differences(dump).items()}
 
 
 def layer(dump: Path, number: int, sequence: str = "text") -> tuple[dict, dict, dict | None]:

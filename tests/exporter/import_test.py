@@ -11,8 +11,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 import import_arrays
-from format.dump_file import differences
-from exported import PLAIN_SWEEP, ROPE_SWEEP, Folder, called, layer
+from exported import PLAIN_SWEEP, ROPE_SWEEP, Folder, called, differences, layer
 
 N, D, DV, SCALE, WINDOW, SOFTCAP = 40, 8, 6, 0.4, 12, 3.0
 

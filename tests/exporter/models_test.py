@@ -12,8 +12,8 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.models.llama import modeling_llama
 
-from format.dump_file import TOLERANCE, differences
-from exported import PLAIN_SWEEP, ROPE_SWEEP, TOKENS, Folder, layer
+from format.dump_file import TOLERANCE
+from exported import PLAIN_SWEEP, ROPE_SWEEP, TOKENS, Folder, differences, layer
 
 
 def frequencies(theta: float, dims: int) -> np.ndarray:

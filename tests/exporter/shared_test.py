@@ -11,8 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import tiny_models
-from format.dump_file import differences
-from exported import PLAIN_SWEEP, Folder
+from exported import PLAIN_SWEEP, Folder, differences
 
 OWNERS = {3: 1, 4: 2}  # layers of the tiny Gemma 3n, by its configuration
 
