@@ -98,7 +98,7 @@ class Rounding(Brought):
 
     def test_rounding_after_attention_is_told_from_a_scale(self):
         for offset, seed in ((3, 0), (3, 2), (4, 1)):
-            q, k, v = tensors(seed=seed)  # of large products that cancel in each logit
+            q, k, v = tensors(seed=seed)  # large products cancel in each logit
             q += offset
             k += offset * (-1.0) ** np.arange(16)
             layers = self.one(*map(bfloat16, (q, k, v)), out=attention(q, k, v, 0.25).astype(np.float32))
