@@ -61,6 +61,7 @@ PROGRAM = "import_arrays.py"
 # Tensors above these sizes, in bytes, may not be compressed further, as the program has it.
 MAX_COMPRESSED = 100
 SMALL_TENSOR, SMALL_DUMP = 2**22, 2**28
+REPEATED = 8  # equal tokens at an end of a text, from which on they are noted
 
 
 def missing_arrays(place: str, held: dict[str, Held], facts: Facts) -> None:
@@ -89,6 +90,7 @@ class Writer:
     ) -> None:
         self._name, self._found, self._said, self._args = name, found, said, args
         self._own_ropes = own_ropes  # written per layer, not once for the file
+        self.notes: list[str] = []  # for a dump that is proved
         self._keys: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}  # for their readers
         self._digests: dict[tuple[int, bytes], int] = {}
         self.tokens: dict[int, dict[int, int]] = {}  # by sequence of the batch and layer
@@ -194,7 +196,7 @@ class Writer:
             rows = {name: array for name, array in rows.items() if name in ("q", "out")}
         else:
             if "k" in rows and self._args.order is None:
-                check_order(place, rows["q"], rows["k"])
+                check_order(place, rows["q"], rows["k"], "out" in rows)
             check_shapes(place, rows)
             n = self._padded[layer] = rows["k"].shape[1]
             if index == 0:
@@ -211,6 +213,7 @@ class Writer:
         if source is None:
             if self._args.tokens is None:
                 refuse_padding(place, rows["k"], rows["v"])
+                self.notes += notes_of_padding(place, rows["v"])
             rows["k"], rows["v"] = one_of_equal_heads(place, rows["k"], rows["v"], facts.kv_heads)
             if is_read:
                 self._keys[layer, index] = (rows["k"], rows["v"])
@@ -282,11 +285,24 @@ class Writer:
         held = rows["k"].tobytes() + rows["v"].tobytes()
         other = self._digests.setdefault((index, hashlib.blake2b(held).digest()), layer)
         if other != layer:
-            note(
-                PROGRAM,
+            self.notes.append(
                 f"{place}: has the keys and values of layer {other}; if it reads that layer's "
-                f"cache, --kv-layer {layer}={other} counts it once",
+                f"cache, --kv-layer {layer}={other} counts it once"
             )
+
+
+def notes_of_padding(place: str, v: np.ndarray) -> list[str]:
+    """Values of a first layer are those of the token alone, whatever its position."""
+    notes = []
+    for end, rows in (("last", v[:, ::-1]), ("first", v)):
+        others = (rows != rows[:, :1]).any((0, 2))
+        count = int(others.argmax())
+        if count >= REPEATED:
+            notes.append(
+                f"{place}: the {end} {count} of {v.shape[1]} tokens have the same values, as "
+                "padding has; an array attention_mask with 0 there leaves them out"
+            )
+    return notes
 
 
 def _length(array: np.ndarray) -> int:
@@ -306,6 +322,11 @@ def remedy_of_shapes(q: Shape, k: Shape, v: Shape) -> str:
     def turned(shape: Shape, axes: Shape) -> Shape:
         return tuple(shape[axis] for axis in axes)
 
+    if fits((*q[:1], 1, *q[2:]), k, v):
+        return (
+            f"; of cross attention give at most as many queries as tokens, q[:, :{k[1]}] and out "
+            "likewise, with --every-token"
+        )
     if fits(*(turned(shape, (1, 0, 2)) for shape in (q, k, v))):
         return "; they are [tokens, heads, columns]: say --order tokens"
     turns = list(itertools.permutations(range(3)))
@@ -429,8 +450,9 @@ def token_ids_of(
 
 def write_dump(
     path: Path, sequences: dict[str, Found], inv_freq: Held | None, args: argparse.Namespace
-) -> str:
-    """Writes the dump; returns what it holds, in words."""
+) -> tuple[str, list[str]]:
+    """Writes the dump; returns what it holds, in words, and notes on likely mistakes."""
+    notes: list[str] = []
     highest = max(layer for found in sequences.values() for layer in found.layers)
     said = {name: Said(name, found, args, inv_freq) for name, found in sequences.items()}
     facts = {
@@ -457,6 +479,7 @@ def write_dump(
                 file.create_group(f"sequences/{each}/layers")
             writer = Writer(name, found, said[name], args, own_ropes=shared is None)
             writer.write(file, facts[name], names[name])
+            notes += writer.notes
             for index, each in enumerate(names[name]):
                 tokens = one_length(each, writer.tokens[index], args)
                 group = file[f"sequences/{each}"]
@@ -470,7 +493,7 @@ def write_dump(
                     file.attrs["format_version"] = 2
         batch = max(len(of_batch) for of_batch in names.values())
         of_batch = f" of a batch of {batch} (layers are named <layer>/q, not stacked)"
-        return described(file, of_batch if batch > 1 else "")
+        return described(file, of_batch if batch > 1 else ""), notes
 
 
 def one_length(sequence: str, tokens: dict[int, int], args: argparse.Namespace) -> int:
@@ -519,17 +542,20 @@ def refuse_inflated(path: Path) -> None:
             raise Fault(f"{size} bytes are compressed to {stored}, {remedy}")
 
 
-def refuse_difference(place: str, found: Difference, tolerance: float, is_square: bool) -> None:
-    """`is_square`: as many heads as rows, so that shapes do not tell them apart."""
+def refuse_difference(place: str, found: Difference, tolerance: float, layer: h5py.Group) -> None:
+    heads, rows, _ = layer["out"].shape
+    is_square = heads == rows  # so that shapes do not tell them apart
     message = (
         f"{place}: attention with these q, k, v, scale, window and soft-cap differs by "
         f"{found.relative:.2g} from out (--tolerance {tolerance:g}), beyond the rounding of its "
         "elements"
     )
     if found.is_of_scale and found.explained > 0.5 and found.scale_factor:
+        is_one = abs(found.scale_factor * layer.attrs["scale"] - 1) < 0.1
         raise Fault(
-            f"{message}; check the scale: {found.scale_factor:.3g} times --scale explains most of "
-            "it; also --sliding-window, --logit-softcap, --order and the order of heads"
+            f"{message}; check the scale: about {found.scale_factor:.3g} times --scale explains "
+            f"most of it{', --scale 1 where q is scaled already' if is_one else ''}; also "
+            "--sliding-window, --logit-softcap, --order and the order of heads"
         )
     if found.relative < 4 * found.half:
         raise Fault(
@@ -549,8 +575,7 @@ def prove(path: Path, tolerance: float) -> str:
     for place, difference in found.items():
         if not difference.agrees(tolerance):
             with h5py.File(path) as file:
-                heads, rows, _ = file[place]["out"].shape
-            refuse_difference(place, difference, tolerance, heads == rows)
+                refuse_difference(place, difference, tolerance, file[place])
     if not found:
         note(PROGRAM, "no array out, so nothing proves the scale, the mask and the order of heads")
         return "nothing is proved"
@@ -592,12 +617,14 @@ def import_arrays(args: argparse.Namespace) -> None:
     check_layers(sequences, args)
     unfinished = args.out.with_suffix(".unfinished")
     try:
-        holds = write_dump(unfinished, sequences, inv_freq, args)
+        holds, notes = write_dump(unfinished, sequences, inv_freq, args)
         refuse_inflated(unfinished)
         proved = prove(unfinished, args.tolerance)
         unfinished.replace(args.out)
     finally:
         unfinished.unlink(missing_ok=True)
+    for each in notes:
+        note(PROGRAM, each)
     if args.n_layers is None:
         highest = max(layer for found in sequences.values() for layer in found.layers)
         note(

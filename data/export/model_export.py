@@ -220,7 +220,8 @@ def parts_folder(args: argparse.Namespace, facts: str) -> Path:
     if args.fresh:
         shutil.rmtree(folder, ignore_errors=True)
     note = folder / "settings.json"
-    if note.is_file() and note.read_text() != facts:
+    finished = any(folder.glob("*.h5"))
+    if finished and note.is_file() and note.read_text() != facts:
         raise Fault(
             f"{folder} holds parts of an export with other settings; finish that one, or "
             "pass --fresh to start over"

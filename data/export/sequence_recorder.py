@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import time
@@ -397,12 +398,14 @@ def read_through(
     does by itself; returns the text's perplexity."""
     total = len(ids)
     piece = piece or total
+    # A mask of two rows shows whether they see later tokens; one of a single row does not.
+    ends = [*range(max(piece, 2), total, piece), total]
     cache = whole_cache() if piece < total else None
     progress = Progress(name, total)
     loss, last, ropes = 0.0, None, None
     with whole_rotation(model, total):
-        for past in range(0, total, piece):
-            some = ids[past : past + piece]
+        for past, end in itertools.pairwise([0, *ends]):
+            some = ids[past:end]
             recorder.expect(past, len(some))
             with (
                 listening(recorder),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ MIN_EXPONENT = {"float16": -14, "bfloat16": -126, "float32": -126, "float64": -1
 # told apart from them.
 ROUNDINGS, SCALE_TOLERANCE, STANDARD_ERRORS = 8, 0.02, 6
 CHUNK_ROWS = 1024
+ROOM = 8 * 2**20  # bytes that HDF5 may hold back; a file that it cannot close crashes the process
 
 
 @dataclass(frozen=True)
@@ -290,6 +292,16 @@ def is_of_second_format(layer: h5py.Group) -> bool:
     return any(name in layer or name in layer.attrs for name in SECOND_FORMAT)
 
 
+def _require_room(dataset: h5py.Dataset, size: int) -> None:
+    path = Path(dataset.file.filename)
+    free = shutil.disk_usage(path.parent).free if path.exists() else size + ROOM  # else in memory
+    if free < size + ROOM:
+        raise Fault(
+            f"{path}: {free / 2**20:.3g} MiB are free on its disk, and {dataset.name} needs up to "
+            f"{(size + ROOM) / 2**20:.3g}; free some, or choose another place"
+        )
+
+
 class LayerWriter:
     """One layer of a dump, written in pieces of rows."""
 
@@ -364,6 +376,7 @@ class LayerWriter:
             return
         stored = encode(rows, element_type(dataset))
         self._check_finite(dataset, stored, rows, first + max(0, -place))
+        _require_room(dataset, stored.nbytes)
         place = max(0, place)
         dataset[:, place : place + rows.shape[1]] = stored
 

@@ -52,6 +52,11 @@ MASK = (
     "a mask of its own (it knows causal attention, windows, chunks and no mask; attention_mask [n] "
     "or [B, n] of 0 and 1 says which tokens are padding)"
 )
+# Arrays of texts that lie in one row.
+PACKED = (
+    *("position_ids", "cache_position", "segment_ids"),
+    *("cu_seqlens", "cu_seqlens_q", "cu_seqlens_k"),
+)
 QUANTISED = ("q_scale", "k_scale", "v_scale")
 REFUSED = {
     "alibi": "ALiBi's bias (it knows the slopes, as alibi_slopes)",
@@ -97,11 +102,7 @@ def sort_arrays(files: dict[Path, Mapping], layer: int) -> tuple[dict[str, Found
                 continue
             sequence, number, tensor = _place(name, layer)
             if tensor is None:
-                raise Fault(
-                    f"{path}: {name}: no name of an array that is known; q, k, v, out, "
-                    f"token_ids, attention_mask, {', '.join((*FURTHER, *FACTS))}, after <layer>/ "
-                    "or <sequence>/<layer>/"
-                )
+                raise Fault(f"{path}: {name}: {_why_not_read(last, name)}")
             if number > LARGEST_LAYER:
                 raise Fault(f"{path}: {name}: expected a layer of at most {LARGEST_LAYER}")
             place = sequences.setdefault(sequence, Found()).layers.setdefault(number, {})
@@ -112,6 +113,23 @@ def sort_arrays(files: dict[Path, Mapping], layer: int) -> tuple[dict[str, Found
                 )
             place[tensor] = (arrays, name)
     return sequences, inv_freq
+
+
+def _why_not_read(last: str, name: str) -> str:
+    if last in PACKED:
+        return (
+            "not read, for token j of a text is at position j; of several texts in one row give "
+            "each its own tensors, <sequence>/<layer>/q, and leave it out"
+        )
+    if re.fullmatch(r"[\d/.]+", name):
+        return (
+            "tensors of a list have no names; save {'q': [q of each layer], 'past_key_values': "
+            "((k, v) of each layer)}"
+        )
+    return (
+        "no name of an array that is known; leave it out, or name it q, k, v, out, token_ids, "
+        f"attention_mask, {', '.join((*FURTHER, *FACTS))}, after <layer>/ or <sequence>/<layer>/"
+    )
 
 
 def _place(name: str, layer: int) -> tuple[str, int, str | None]:
@@ -334,14 +352,17 @@ def one_of_equal_heads(
     return k[::each], v[::each]
 
 
-def check_order(place: str, q: np.ndarray, k: np.ndarray) -> None:
-    """Fault where heads and tokens look exchanged: q [Hq, Nq, d], k [Hkv, n, d]."""
+def check_order(place: str, q: np.ndarray, k: np.ndarray, is_proved: bool) -> None:
+    """Fault where heads and tokens look exchanged: q [Hq, Nq, d], k [Hkv, n, d]. `is_proved`: an
+    array out will tell."""
     for name, array in (("q", q), ("k", k)):
         if array.shape[0] > MAX_HEADS:
             raise Fault(
                 f"{place}: {name} has {array.shape[0]} heads; a dump has at most {MAX_HEADS}"
             )
-    if k.shape[0] > k.shape[1] or (q.shape[0] >= k.shape[1] and q.shape[0] > q.shape[1]):
+    looks_exchanged = q.shape[0] >= k.shape[1] and q.shape[0] > q.shape[1]
+    is_square = q.shape[:2] == k.shape[:2] and k.shape[0] == k.shape[1] > 1 and not is_proved
+    if k.shape[0] > k.shape[1] or looks_exchanged or is_square:
         raise Fault(
             f"{place}: q {list(q.shape)} and k {list(k.shape)} would be {q.shape[0]} query heads "
             f"and {k.shape[1]} tokens; say --order tokens for [tokens, heads, d], or --order heads "

@@ -37,7 +37,8 @@ def option_of(name: str) -> str:
 
 def _number(place: str, name: str, held: Held) -> float | int:
     """The number in an array that belongs to a layer."""
-    array = np.asarray(held[0][held[1]][0])
+    given, dtype = held[0][held[1]]
+    array = np.asarray(given)
     whole = name in INTEGERS
     kind = "an integer" if whole else "a number"
     if array.size != 1 or array.dtype.kind not in "iuf":
@@ -51,6 +52,11 @@ def _number(place: str, name: str, held: Held) -> float | int:
     if not math.isfinite(value) or value < 0 or (least_is_open and value == 0):
         bounds = "above 0" if least_is_open else "of at least 0"
         raise Fault(f"{place}: {held[1]}: expected a finite number {bounds}, got {value}")
+    if least_is_open and dtype in ("float16", "bfloat16") and math.frexp(value)[0] != 0.5:
+        raise Fault(
+            f"{place}: {held[1]}: expected float32 or float64, got {value:g} in {dtype}, in which it "
+            "may be rounded; give it as the model multiplies by it"
+        )
     return value
 
 

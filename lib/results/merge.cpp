@@ -161,6 +161,13 @@ void MergedJournals::refuse_other_plan(const Source& source) const {
   const Json here = shared_part(source.header);
   const Json there = shared_part(first.header);
   if (here == there) return;
+  const auto only = [](const Source& each) { return to_line(each.header.value("only", Json())); };
+  if (only(source) != only(first)) {
+    throw InputError(source.path + ": was run with --only " + only(source) + ", and " + first.path +
+                     " with " + only(first) +
+                     "; split a sweep by --shard i/n, or run all of it into one of these folders, "
+                     "which keeps its cells");
+  }
   const bool other_device = here["device"] != there["device"];
   throw InputError(source.path + ": is of another plan than " + first.path + ": " +
                    difference(here, there, first.folder) +

@@ -50,6 +50,15 @@ Member member_named(std::string_view name) {
   return found == kNames.end() ? Member::kUnknown : found->second;
 }
 
+// The file that `path` names: a folder's is its results.json.
+std::string file_of(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return path;
+  std::string file = (std::filesystem::path(path) / "results.json").string();
+  if (std::filesystem::exists(file, ignored)) return file;
+  throw InputError(path + ": is a folder without results.json; " + kWanted);
+}
+
 bool has_known_major(const Json& version) {
   return version.is_string() &&
          version.get<std::string>().substr(0, 2) == std::string(kResultsSchema, 2);
@@ -77,7 +86,7 @@ bool has_known_major(const Json& version) {
 class Reader : public nlohmann::json_sax<Json> {
  public:
   Reader(const std::string& path, const ResultsParts& parts, bool with_summary)
-      : path_(path), parts_(parts), with_summary_(with_summary) {}
+      : path_(file_of(path)), parts_(parts), with_summary_(with_summary) {}
 
   Json read() {
     parse();
@@ -126,10 +135,6 @@ class Reader : public nlohmann::json_sax<Json> {
   }
 
   void parse() {
-    std::error_code ignored;
-    if (std::filesystem::is_directory(path_, ignored)) {
-      throw InputError(path_ + ": is a folder; name the results.json in it");
-    }
     refuse_device(path_, kWanted);
     std::ifstream in(path_);
     if (!in) throw InputError(system_error(path_, "open") + "; " + kWanted);
@@ -243,7 +248,7 @@ class Reader : public nlohmann::json_sax<Json> {
     }
   }
 
-  const std::string& path_;
+  const std::string path_;
   const ResultsParts& parts_;
   bool with_summary_;
 

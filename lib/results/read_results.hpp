@@ -8,8 +8,8 @@
 
 namespace kvbench {
 
-// Reads a results file whole. Throws InputError if it is missing, not a results file, or of
-// another major schema version.
+// Reads a results file whole, or the results.json of a folder. Throws InputError if it is missing,
+// not a results file, or of another major schema version.
 Json read_results(const std::string& path);
 
 // Wanted parts of a file whose size is that of a sweep.

@@ -221,7 +221,8 @@ void add(StoredOutputs& found, const OutputDifference& layer, const std::string&
   found.type = coarser(found.type, layer.type);
   if (layer.agrees()) return;
   found.agrees = false;
-  if (layer.fitting_scale) {
+  const bool is_estimated = layer.scale_error > 0.0;  // then rounding alone may fit some scale
+  if (layer.fitting_scale && (!is_estimated || layer.other_scale())) {
     found.scales.push_back(fmt::format("{}: out fits a scale of {:.4g}, and {:.4g} is stored", name,
                                        *layer.fitting_scale, stored_scale));
   }

@@ -12,6 +12,8 @@
 namespace kvbench {
 namespace {
 
+constexpr const char* kTokenByToken = "name a codec that writes tokens singly, such as token";
+
 constexpr std::size_t kShownDigits = 8;  // a fingerprint's in a label
 
 // "0-2,5" of ascending layers.
@@ -243,7 +245,8 @@ std::optional<std::string> reason_to_skip(const Storage& storage,
                                           const Params& params, const StreamShape& shape,
                                           Index prompt) {
   if (shape.value_in_key && !(storage.keys.is_float() && storage.values.is_float())) {
-    return "the layer's values lie in its keys, and a storage writes keys and values apart";
+    return "the layer's values are columns of its keys (value_in_key), and codecs write keys and "
+           "values apart; leave storage out, or take a dump whose layers have v";
   }
   for (const CacheTensor tensor : {CacheTensor::kKeys, CacheTensor::kValues}) {
     const CodecSetting& setting = storage.of(tensor);
@@ -262,17 +265,19 @@ std::optional<std::string> reason_to_skip(const Storage& storage,
   }
   const StorageLayout layout(&storage, shape, prompt, 1);
   if (layout.group(CacheTensor::kValues) > 1 && algorithm.makes_values(params)) {
-    return fmt::format("{} writes values of {} tokens together, and {} makes values of its own",
-                       storage.values.codec->id, layout.group(CacheTensor::kValues), algorithm.id);
+    return fmt::format("{} writes values of {} tokens together, and {} makes values of its own; {}",
+                       storage.values.codec->id, layout.group(CacheTensor::kValues), algorithm.id,
+                       kTokenByToken);
   }
   // Whatever the method, what leaves a sliding layer's window is dropped.
   const bool keeps = algorithm.only_appends(params) || algorithm.never_evicts(params);
   if (keeps && !shape.slides()) return std::nullopt;
   for (const CacheTensor tensor : {CacheTensor::kKeys, CacheTensor::kValues}) {
     if (layout.group(tensor) == 1) continue;
-    return fmt::format("{} writes {} of {} tokens together, and {} drops tokens from among them",
-                       storage.of(tensor).codec->id, name_of(tensor), layout.group(tensor),
-                       algorithm.id);
+    return fmt::format(
+        "{} writes {} of {} tokens together, and {} drops tokens from among them; {}",
+        storage.of(tensor).codec->id, name_of(tensor), layout.group(tensor),
+        keeps ? "the end of the layer's window" : algorithm.id, kTokenByToken);
   }
   return std::nullopt;
 }

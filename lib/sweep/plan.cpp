@@ -256,8 +256,9 @@ class Planner {
     auto why = reason_in_scope(group, entry, *setting.params);
     if (why || !setting.storage) return why;
     if (scores_prompt(group)) {
-      return "evaluate.rows asks for rows of the prompt, which are answered before " +
-             storage_text(*setting.storage) + " has written the cache";
+      return "evaluate.rows asks for rows of the prompt, which attend to keys and values that no "
+             "codec has written; leave storage out" +
+             std::string(entry.algorithm->masks_prompt ? "" : ", or score decode rows");
     }
     return reason_to_skip(*setting.storage, *entry.algorithm, *setting.params, group.shape,
                           group.prompt);

@@ -39,10 +39,10 @@ COMMANDS = (
     "table",
 )
 INPUTS = {
-    "results": (Results, "results.json of a run"),
+    "results": (Results, "results.json of a run, or its folder"),
     "inspection": (Inspection, "what `kvbench inspect DUMP --json` printed"),
     "dump": (Dump, "a dump (HDF5)"),
-    "loop": (Loop, "loop.json of data/closed_loop.py, or several of other texts"),
+    "loop": (Loop, "loop.json of data/closed_loop.py, or its folder; or several of other texts"),
     "caches": (Caches, "a cache file (HDF5), or a folder of them"),
 }
 

@@ -24,6 +24,17 @@ WRITTEN_BY = {
 }
 
 
+# The file of each kind in the folder that its program wrote.
+WRITTEN_AS = {"kvbench.results": "results.json", "kvbench.closed_loop": "loop.json"}
+
+
+def file_of(path: Path | str, *kinds: str) -> Path:
+    """The file that is named, or in a folder that is named the one of these kinds."""
+    path = Path(path)
+    found = [path / WRITTEN_AS[kind] for kind in kinds if kind in WRITTEN_AS]
+    return next((file for file in found if file.is_file()), path)
+
+
 def _why_no_json(content: bytes, error: ValueError) -> str:
     if content.startswith(b"\x89HDF"):
         return "is an HDF5 file"
@@ -52,6 +63,7 @@ def read_json(path: Path | str, remedy: str) -> Any:
 
 def read_document(path: Path | str, kind: str, members: Sequence[str]) -> Entry:
     """A JSON document of kvbench, checked for kind, major number of its version, and members."""
+    path = file_of(path, kind)
     return _checked(path, read_json(path, WRITTEN_BY[kind]), kind, members)
 
 
@@ -82,7 +94,7 @@ def read_results(path: Path | str, members: Sequence[str] = RESULTS) -> Entry:
 def read_records(path: Path | str, members: Sequence[str] = RESULTS) -> Entry:
     """The same, with cells and records of whole layers that are read one by one where the file is
     laid out as kvbench writes it."""
-    path = Path(path)
+    path = file_of(path, KIND)
     if path.is_file():
         try:
             document = lines.read(path, json.loads, ("cells", "layers"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas
 
-from kvplot.documents import read_document
+from kvplot.documents import file_of, read_document
 from kvplot.faults import ResultsError, did_you_mean
 from kvplot.figure import left_out, span
 from kvplot.results import numbers_of, point_of
@@ -20,7 +20,7 @@ class Loop:
     """A loop.json, its records as a frame; several, of other texts by the same model, as one."""
 
     def __init__(self, path: Path | str, *more: Path | str) -> None:
-        self.path = Path(path)
+        self.path = file_of(path, KIND)
         self.document = dict(read_document(path, KIND, MEMBERS))
         for other in more:
             found = read_document(other, KIND, MEMBERS)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy
 import pandas
 
-from kvplot.documents import CELLS, RESULTS, Entry, read_records
+from kvplot.documents import CELLS, KIND, RESULTS, Entry, file_of, read_records
 from kvplot.faults import ResultsError, did_you_mean
 from kvplot.groups import numbered
 from kvplot.records import flattened
@@ -77,8 +77,8 @@ class Results:
         left_out: Callable[[str], bool] | None = None,
     ) -> None:
         """`columns`: as of load_results(); `left_out`: whether the frame lacks a column."""
-        self.path = Path(path)
-        self.document = read_records(path, members)
+        self.path = file_of(path, KIND)
+        self.document = read_records(self.path, members)
         self._columns = columns
         self._left_out = left_out
 

@@ -107,7 +107,8 @@ def at_equal(own: pandas.DataFrame, cost: str, metric: str, at: Any) -> Any:
     same value."""
     own = own.sort_values(cost)
     near = (own[cost].iloc[0] / ENDS <= at) & (at <= own[cost].iloc[-1] * ENDS)
-    value = numpy.interp(numpy.log(at), numpy.log(own[cost]), numpy.log(own[metric]))
+    with numpy.errstate(divide="ignore"):  # the reference may have settings without error
+        value = numpy.interp(numpy.log(at), numpy.log(own[cost]), numpy.log(own[metric]))
     return numpy.where(near, numpy.exp(value), numpy.nan)[()]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas
 
+from kvplot import documents
 from kvplot.faults import ResultsError, did_you_mean, few, integer, unreadable
 from kvplot.figure import left_out
 from kvplot.loop import KIND, Loop
@@ -31,7 +32,8 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
     parser.add_argument(
         "file",
         type=Path,
-        help="a figure's CSV; or a results.json or loop.json, whose finished records are read",
+        help="a figure's CSV; or a results.json or loop.json, or its folder: its finished records "
+        "are read",
     )
     parser.add_argument(
         "--rows", nargs="+", required=True, metavar="COLUMN", help="a row per value of these"
@@ -72,6 +74,7 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
 def run(arguments: Namespace) -> list[str]:
     if arguments.pm and arguments.of != "mean":
         raise ResultsError(f"--pm is the spread of means; leave out --of {arguments.of}")
+    arguments.file = documents.file_of(arguments.file, documents.KIND, KIND)
     rows = _read(arguments.file)
     if not arguments.value:
         arguments.value = _headlines(arguments, rows)

@@ -1,6 +1,7 @@
 """Dumps and cache files as people make them: outputs rounded to 16 bits, layers that share a cache,
 equal heads, static caches, truth values, masks."""
 
+import re
 import unittest
 
 import h5py
@@ -94,6 +95,18 @@ class Rounding(Brought):
                         done = validation(factor)
                         self.assertEqual(done.returncode, VIOLATION, (factor, done.stdout))
                         self.assertIn("the scale is not that of out", done.stderr)
+
+    def test_rounding_after_attention_is_told_from_a_scale(self):
+        for offset, seed in ((3, 0), (3, 2), (4, 1)):
+            q, k, v = tensors(seed=seed)  # large products cancel in each logit
+            q += offset
+            k += offset * (-1.0) ** np.arange(16)
+            layers = self.one(*map(bfloat16, (q, k, v)), out=attention(q, k, v, 0.25).astype(np.float32))
+            done = self.validated(layers)
+            self.assertEqual(done.returncode, VIOLATION, done.stdout)
+            self.assertNotIn("the scale is not that of out", done.stderr)
+            tolerance = re.search(r"rounded after attention used them, --tolerance (\S+) allows it", done.stderr)[1]
+            self.assertEqual(self.validated(layers, "--tolerance", tolerance).returncode, DONE)
 
     def test_an_out_that_was_widened_is_taken_for_what_it_is(self):
         q, k, v = tensors()

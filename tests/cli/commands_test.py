@@ -50,6 +50,18 @@ class Commands(Folder):
             self.assertEqual(kvbench(*arguments, results).stderr.count("incomplete"), 0)
             self.assertIn("part.json is incomplete", kvbench(*arguments, part).stderr)
 
+    def test_a_folder_is_its_results(self):
+        self.run_sweep()
+        out = self.folder / "out"
+        for words in (["export", "--format", "csv", "--results"], ["compare", out / "results.json"]):
+            self.assertEqual(self.data(*words, out), self.data(*words, out / "results.json"))
+        for words in ((out, "--dump", self.made / "tiny.h5"), ("--dump", self.made / "tiny.h5", out)):
+            done = kvbench("verify", *words, "--sample", "1")
+            self.assertEqual(done.returncode, DONE, done.stderr)
+        done = kvbench("export", "--format", "csv", "--results", self.folder)
+        self.assertEqual(done.returncode, BAD_INPUT)
+        self.assertIn("is a folder without results.json", done.stderr)
+
     def test_a_sweep_of_skipped_cells_says_where_the_reasons_are(self):
         config = self.sweep(algorithms=[{"algorithm": "streaming_llm",
                                          "params": {"budget": 4, "sinks": 10}}])

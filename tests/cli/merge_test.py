@@ -39,6 +39,19 @@ class Merge(Folder):
         self.assertEqual(done.returncode, BAD_INPUT)
         self.assertIn("[34]: has no journal.jsonl", done.stderr)
 
+    def test_parts_by_only_are_told_how_to_be_parts(self):
+        for layer in (0, 1):
+            done = kvbench("run", "--config", self.config, "--only", f"*/*/*/{layer}/*", "--out", self.folder / f"only{layer}")
+            self.assertEqual(done.returncode, DONE, done.stderr)
+        parts = [self.folder / "only0", self.folder / "only1"]
+        done = kvbench("merge", *parts, "--out", self.out)
+        self.assertEqual(done.returncode, BAD_INPUT)
+        self.assertIn("only1/journal.jsonl: was run with --only [\"*/*/*/1/*\"]", done.stderr)
+        self.assertIn("run all of it into one of these folders, which keeps its cells", done.stderr)
+        done = kvbench("run", "--config", self.config, "--out", parts[0])
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertEqual(deterministic(self.results("only0")), self.whole()[0])
+
     def test_merges_into_one_file_take_turns(self):
         self.out.parent.mkdir()
         with locked(self.folder / "merged/results.json.lock"):

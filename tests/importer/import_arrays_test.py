@@ -12,6 +12,7 @@ import tempfile
 import unittest
 import zipfile
 from pathlib import Path
+from unittest import mock
 
 import h5py
 import numpy as np
@@ -162,6 +163,9 @@ class Options(Importer):
         self.assertIn("is a folder", said)
         self.out = Path("/proc/x.h5")
         self.refused(file, words=["cannot write /proc/x.h5"])
+        self.out = self.folder / "full.h5"
+        with mock.patch("shutil.disk_usage", lambda _: mock.Mock(free=2**20)):  # HDF5 would crash there
+            self.refused(file, words=["full.unfinished: 1 MiB are free on its disk", "choose another place"])
 
     def test_a_file_of_another_kind_is_not_replaced(self):
         file = self.npz(**tensors())

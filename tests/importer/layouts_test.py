@@ -122,6 +122,12 @@ class FactsPerLayer(Layouts):
         given["0/sliding_window"] = np.float64(5)
         with self.dump(given) as file:
             self.assertEqual(file["sequences/0/layers/0"].attrs["sliding_window"], 5)
+        quarter = {f"{layer}/scale": np.float16(0.25) for layer in (0, 1)}  # a power of 2 is exact
+        said = self.call(self.npz(**given, **quarter), options=("--scale", "0.25", "--fresh"))
+        self.assertEqual(said[0], 0, said)
+        for short in (np.float16(0.0884), bfloat16(np.array([0.0884])).view("V2")):
+            said = self.refusal({**given, "0/scale": short}, "--fresh")
+            self.assertIn("0/scale: expected float32 or float64", said)
         given["0/sliding_window"] = np.float64(5.5)
         self.assertIn("expected an integer, got 5.5", self.refusal(given))
 
@@ -324,6 +330,26 @@ class Batches(Layouts):
         with self.dump(given, "--order", "tokens") as file:
             self.assertEqual(file["sequences/0/layers/0/q"].shape, (4, 48, 16))
 
+    def test_as_many_heads_as_tokens_tell_no_order(self):
+        square = floats(arrays(hq=16, hkv=16, n=16, d=8))
+        self.assertIn("say --order tokens", self.refusal(square))
+        for order, turned in (("heads", square["k"]), ("tokens", square["k"].transpose(1, 0, 2))):
+            with self.dump(square, "--order", order) as file:
+                np.testing.assert_array_equal(file["sequences/0/layers/0/k"], turned)
+        self.dump(proved(arrays(hq=16, hkv=16, n=16, d=8))).close()
+
+    def test_queries_of_cross_attention_have_a_remedy_that_works(self):
+        given = {**floats(arrays(n=40)), "q": floats(arrays(n=64))["q"]}
+        self.assertIn("q[:, :40] and out likewise, with --every-token", self.refusal(given, "--every-token"))
+        self.dump({**given, "q": given["q"][:, :40]}, "--every-token").close()
+
+    def test_texts_in_one_row_are_not_read_as_one(self):
+        for name in ("cu_seqlens", "position_ids", "a/0/segment_ids"):
+            said = self.refusal({**floats(arrays()), name: np.array([0, 20, 48])})
+            self.assertIn("give each its own tensors, <sequence>/<layer>/q", said)
+        self.assertIn("save {'q': [q of each layer], 'past_key_values'", self.refusal({"0/0": arrays()["k"], "0/1": arrays()["v"]}))
+        self.assertIn("leave it out, or name it q, k, v", self.refusal({**floats(arrays()), "keyz": np.ones(3)}))
+
     def test_lists_by_layer_and_pairs(self):
         held = floats(arrays())
         names = {"q/0": held["q"], "past_key_values/0/0": held["k"],
@@ -371,6 +397,23 @@ class Misread(Layouts):
         ahead = floats(arrays())
         ahead["k"][:, :5] = ahead["v"][:, :5] = 0
         self.assertIn("attention_mask", self.refusal(ahead))
+
+    def test_padding_by_one_token_is_noted(self):
+        given, token = floats(arrays()), np.arange(48)[:, None]
+        for end, padding, mask in (("last 14", token >= 34, token[:, 0] < 34), ("first 8", token < 8, token[:, 0] >= 8)):
+            same = given["v"][:, 40:41] if end == "last 14" else given["v"][:, 3:4]
+            padded = {**given, "v": np.where(padding, same, given["v"])}
+            code, said = self.call(self.npz(**padded), options=("--fresh",), scale="0.25")
+            self.assertIn(f"the {end} of 48 tokens have the same values", said)
+            code, said = self.call(self.npz(**padded, attention_mask=mask), options=("--fresh",), scale="0.25")
+            self.assertEqual((code, "same values" in said), (0, False), said)
+
+    def test_queries_that_were_scaled_are_told(self):
+        given = proved(arrays())
+        said = self.refusal({**given, "q": given["q"] / 4})
+        self.assertIn("--scale 1 where q is scaled already", said)
+        self.dump({**given, "q": given["q"] / 4}, scale="1").close()
+        self.assertNotIn("--scale 1 where", self.refusal(given, scale="0.3"))
 
     def test_what_is_guessed_and_what_is_written_is_said(self):
         _, said = self.call(self.npz(**proved(arrays())))

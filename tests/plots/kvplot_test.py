@@ -276,8 +276,14 @@ class KvplotTest(unittest.TestCase):
             self.assertIn("results.json", str(raised.exception))
         with self.assertRaisesRegex(ResultsError, "none.json: no such file; `kvbench run`"):
             load_results(self.folder / "none.json")
+        (self.folder / "results.json").unlink()
         with self.assertRaisesRegex(ResultsError, "is a folder; .* as results.json"):
             load_results(self.folder)
+
+    def test_a_folder_is_the_file_in_it(self):
+        path = self.write(sweep())
+        pandas.testing.assert_frame_equal(load_results(path.parent), load_results(path))
+        self.assertEqual(Results(path.parent).path, path)
 
     def test_files_that_are_no_json_are_called_what_they_are(self):
         path = self.folder / "results.json"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
 from argparse import Namespace
 from pathlib import Path
 
@@ -68,6 +69,15 @@ class Made(unittest.TestCase):
         interval, = forest.intervals(table).itertuples()
         self.assertAlmostEqual(interval.mean, -1.0)
         self.assertEqual(interval.units, 2)
+
+    def test_a_reference_without_error_pairs_with_none_in_silence(self):
+        cells = [cell("exact", {}, 0.0, 1.0), cell("h2o", {"budget": 1}, 0.5, 1.0)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            results = self.results(cells)
+            self.assertTrue(forest.ratios(results, against="exact").empty)
+        self.assertIn("exact has no error above rounding", forest.nothing_to_pair(results, "exact"))
+        self.assertIn("in the range of h2o's", forest.nothing_to_pair(results, "h2o"))
 
     def test_settings_are_paired_by_unit_with_the_nearest_in_memory(self):
         cells = []

@@ -98,11 +98,50 @@ class Forms(unittest.TestCase):
 
     def test_queries_whose_axes_were_exchanged_are_told(self):
         q, k, v = arrays()
-        with self.assertWarnsRegex(UserWarning, r"64 query heads of 2 rows, .*q.transpose\(1, 0, 2\)"):
+        with self.assertWarnsRegex(UserWarning, r"64 query heads of 2 rows, .*q.swapaxes\(-3, -2\)"):
             kb.replay(q.transpose(1, 0, 2), k, v, "window", budget=16, prompt=P)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             kb.replay(q, k, v, "window", budget=16, prompt=P)
+
+    def test_a_batch_of_one_and_objects_that_have_dlpack_alone(self):
+        class Capsule:
+            def __init__(self, array):
+                self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+        class Apart:  # on a device that NumPy does not read
+            def __dlpack__(self, **_):
+                raise BufferError("unsupported device")
+
+            def __dlpack_device__(self):
+                return 2, 0
+
+        q, k, v = arrays()
+        whole = kb.replay(q, k, v, "window", budget=16, prompt=P).errors
+        for given in ((q[None], k[None, None], v[None, None]), map(Capsule, (q, k, v))):
+            self.assertEqual(kb.replay(*given, "window", budget=16, prompt=P).errors, whole)
+        self.refused("q: has the shape [2, 2, 64, 16]; give q of one sequence", budget=16,
+                     given=(np.stack([q, q]), k, v, "window"))
+        self.refused("k: NumPy cannot read this Apart (unsupported device); give torch.from_dlpack(k).cpu()",
+                     budget=16, given=(q, Apart(), v, "window"))
+
+    def test_one_of_several_kv_heads_is_taken_as_the_message_says(self):
+        q, k, v = (np.stack([each, each + 1]).reshape(-1, N, D) for each in arrays())
+        for lead in ((), (None,)):
+            with self.assertRaises(kb.Error) as caught:
+                kb.replay(q[lead], k[lead], v[lead], "window", budget=16, prompt=P)
+            said = re.search(r"k has 2 KV heads, .*; of head h give (q.*), (k.*) and (v.*)$", str(caught.exception))
+            names = {"q": q[lead], "k": k[lead], "v": v[lead], "h": 1}
+            given = [eval(words, names) for words in said.groups()]
+            self.assertEqual(kb.replay(*given, "window", budget=16, prompt=P).errors,
+                             kb.replay(q[2:], k[1], v[1], "window", budget=16, prompt=P).errors)
+
+    def test_frequencies_are_not_those_of_16_bits(self):
+        turned = {"budget": 16, "positions": "cache", "prompt": P}
+        for short in (np.ones(8, np.float16), bfloat16_bits(np.ones(8)).view("V2")):
+            self.refused("rope: expected float32 or float64", given=(*arrays(), "streaming_llm"),
+                         rope=(short, "half"), **turned)
+        kb.replay(*arrays(), "streaming_llm", rope=(np.ones(8, np.float32), "half"), **turned)
 
     def test_a_reason_names_the_keywords_of_the_call(self):
         with self.assertRaises(kb.Error) as caught:

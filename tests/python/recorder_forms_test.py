@@ -169,6 +169,12 @@ class Forms(unittest.TestCase):
                     recorder.layer("text", 1, *bad, scale=SCALE)
             self.assertFalse((self.folder / f"left {self.count}/results.json").exists())
 
+    def test_a_batch_of_one_is_its_sequence(self):
+        q, k, v = arrays()
+        self.assertEqual(self.recorded(((q[None], k[None], v[None]), {"out": attention(q, k, v)[None]})),
+                         self.recorded(((q, k, v), {})))
+        self.refused(r"q: has the shape \[2, 4, 40, 16\]; give q of one sequence", ((np.stack([q, q]), k, v), {}))
+
     def test_outputs_of_16_bits(self):
         out = attention(*arrays())
         for given in (out.astype(np.float16), bfloat16_bits(out).view("V2")):
@@ -203,7 +209,7 @@ class Forms(unittest.TestCase):
         with self.assertRaisesRegex(kb.Error, "none.json: cannot read: No such file .*; name a sweep file"):
             kb.Recorder("none.json", out=self.folder / "none", layers=1)
         turned = [each.transpose(1, 0, 2) for each in (q, k, v)]
-        self.refused(r"give q.transpose\(1, 0, 2\)", (turned, {}))
+        self.refused(r"give q.swapaxes\(-3, -2\)", (turned, {}))
         self.assertEqual(self.recorded(([each.transpose(1, 0, 2) for each in turned], {})), self.recorded(((q, k, v), {})))
         with self.assertRaisesRegex(kb.Error, r"expected \(2, 40, 8\)$"):
             self.recorded(((q, k, v[:, :, :8][:1]), {}))

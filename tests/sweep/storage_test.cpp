@@ -128,14 +128,24 @@ TEST_CASE("a cell that cannot be stored so is skipped with the reason") {
   CHECK(reason_of("exact", "", R"("kivi")") == "");
   CHECK(reason_of("snapkv", R"("budget": 40)", R"("kivi")") == "");
   CHECK(reason_of("h2o", R"("budget": 40)", R"({"values": "kivi"})") == "");
-  CHECK(reason_of("h2o", R"("budget": 40)", R"("kivi")") ==
-        "kivi writes keys of 32 tokens together, and h2o drops tokens from among them");
+  CHECK(
+      reason_of("h2o", R"("budget": 40)", R"("kivi")") ==
+      "kivi writes keys of 32 tokens together, and h2o drops tokens from among them; name a codec "
+      "that writes tokens singly, such as token");
+  CHECK(reason_of("h2o", R"("budget": 40)", R"("token")") == "");
+  // A mask of the prompt leaves nothing out of decode rows.
+  const std::string of_mask =
+      reason_of("flexprefill", "", R"("bf16", "evaluate": {"rows": {"prompt": "all"}})");
+  CHECK(of_mask.find("no codec has written; leave storage out") != std::string::npos);
+  CHECK(of_mask.find("decode") == std::string::npos);
   CHECK(reason_of("performer", "", R"("q8_0")").find("random features") != std::string::npos);
   const std::string channels = R"({"values": {"codec": "int", "per": "channel", "group": 8}})";
   CHECK(reason_of("snapkv", R"("budget": 40)", channels) == "");
   CHECK(reason_of("kcenter", R"("budget": 40, "value": "own")", channels) == "");
   CHECK(reason_of("kcenter", R"("budget": 40, "value": "mean")", channels) ==
-        "int writes values of 8 tokens together, and kcenter makes values of its own");
+        "int writes values of 8 tokens together, and kcenter makes values of its own; name a codec "
+        "that writes tokens singly, such as token");
+  CHECK(reason_of("kcenter", R"("budget": 40, "value": "mean")", R"("token")") == "");
   CHECK(reason_of("kcenter", R"("budget": 40, "value": "mean")", R"({"keys": "kivi"})") == "");
   // On a sliding layer what leaves the window is dropped, whatever the method keeps.
   const auto on_sliding_layer = [](const std::string& algorithm, const Given& given) {
@@ -168,7 +178,7 @@ TEST_CASE("where a layer slides, no method goes with a codec of groups") {
     shape.window = 40;
     CHECK(reason_to_skip(storage, algorithm, params, shape, 50)
               .value_or("")
-              .find("drops tokens from among them") != std::string::npos);
+              .find("the end of the layer's window drops tokens") != std::string::npos);
   }
 }
 

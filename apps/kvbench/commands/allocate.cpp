@@ -84,7 +84,7 @@ Command add_allocate(CLI::App& app) {
   const auto options = std::make_shared<AllocateOptions>();
   CLI::App* command =
       app.add_subcommand("allocate", "Choose a storage per layer from measured errors");
-  command->add_option("RESULTS", options->results, "A results.json")->required();
+  command->add_option("RESULTS", options->results, "A results.json, or its folder")->required();
   command
       ->add_option("--bytes", options->rules.bytes,
                    "Bytes of all layers together: 1000000, 1MB, 1MiB")

@@ -95,7 +95,7 @@ int run(const CheckOptions& options) {
 Command add_check(CLI::App& app) {
   const auto options = std::make_shared<CheckOptions>();
   CLI::App* command = app.add_subcommand("check", "Check results against error and memory bounds");
-  command->add_option("--results", options->results, "A results.json")
+  command->add_option("--results", options->results, "A results.json, or its folder")
       ->type_name("FILE")
       ->required();
   CLI::Option* bounds = command->add_option("--bounds", options->bounds, "A bounds file (JSON)");

@@ -88,8 +88,8 @@ int run(const CompareOptions& options) {
 Command add_compare(CLI::App& app) {
   const auto options = std::make_shared<CompareOptions>();
   CLI::App* command = app.add_subcommand("compare", "Compare two results files cell by cell");
-  command->add_option("A", options->a, "Baseline results.json")->required();
-  command->add_option("B", options->b, "Candidate results.json")->required();
+  command->add_option("A", options->a, "Baseline results.json, or its folder")->required();
+  command->add_option("B", options->b, "Candidate results.json, or its folder")->required();
   command
       ->add_option("--tolerance", options->rules.tolerance,
                    "How much larger B may be, as a fraction of A")

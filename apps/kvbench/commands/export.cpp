@@ -64,7 +64,7 @@ int run(const ExportOptions& options) {
 Command add_export(CLI::App& app) {
   const auto options = std::make_shared<ExportOptions>();
   CLI::App* command = app.add_subcommand("export", "Write results as flat rows to stdout");
-  command->add_option("--results", options->results, "A results.json")
+  command->add_option("--results", options->results, "A results.json, or its folder")
       ->type_name("FILE")
       ->required();
   command->add_option("--format", options->format, "csv, jsonl or md")

@@ -62,10 +62,16 @@ int validate_dump(const ValidateOptions& options) {
     return kExitDone;
   }
   if (found.scales.empty()) {
+    const bool may_be_rounded =
+        element_bytes(found.type) == 2 && found.most < 0.1 && !options.tolerance;
     log_text(
         "{}: largest relative difference {:.3e} exceeds {}, and no scale mends it; check "
-        "sliding_window, logit_softcap, sinks, mask, head order and rotation, and the scale\n",
-        options.dump, found.most, allowed);
+        "sliding_window, logit_softcap, sinks, mask, head order and rotation, and the scale{}\n",
+        options.dump, found.most, allowed,
+        may_be_rounded ? fmt::format("; where q, k and v were rounded after attention used them, "
+                                     "--tolerance {:.1g} allows it",
+                                     2.0 * found.most)
+                       : "");
   } else {
     log_text(
         "{}: largest relative difference {:.3e}: the scale is not that of out; store the one "

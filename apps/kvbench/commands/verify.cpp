@@ -1,10 +1,12 @@
 #include "verify/verify.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <system_error>
 
 #include "cli/device_option.hpp"
 #include "cli/memory_option.hpp"
@@ -65,8 +67,10 @@ class StoppableProgress : public Progress {
 // CLI11 takes RESULTS behind --dump for a further dump.
 void tell_results_from_dumps(const CLI::Option& results, VerifyRequest& request) {
   if (results.count() > 0) return;
-  const auto taken = std::ranges::find_if(
-      request.dumps, [](const std::string& path) { return path.ends_with(".json"); });
+  const auto taken = std::ranges::find_if(request.dumps, [](const std::string& path) {
+    std::error_code ignored;
+    return path.ends_with(".json") || std::filesystem::is_directory(path, ignored);
+  });
   if (taken == request.dumps.end()) {
     throw InputError("kvbench verify: RESULTS: is required; see `kvbench verify --help`");
   }
@@ -100,7 +104,8 @@ Command add_verify(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "verify",
       "Compute a random sample of the cells of results again, and the summary of all, and compare");
-  CLI::Option* results = command->add_option("RESULTS", options->request.results, "A results.json");
+  CLI::Option* results =
+      command->add_option("RESULTS", options->request.results, "A results.json, or its folder");
   command
       ->add_option("--dump", options->request.dumps,
                    "Dumps of the results, or globs of dumps; default: the recorded paths")

@@ -134,6 +134,27 @@ def tensor_of(name: str, given: Any) -> Any:
     return given
 
 
+def _from_dlpack(name: str, given: Any) -> NDArray[Any]:
+    """An object that says its numbers by DLPack alone."""
+    try:
+        return np.from_dlpack(given)
+    except Exception as error:  # each library has exceptions of its own
+        raise Error(
+            f"{name}: NumPy cannot read this {type(given).__name__} ({error}); give "
+            f"torch.from_dlpack({_short(name)}).cpu()"
+        ) from None
+
+
+def one_sequence(name: str, array: Any) -> Any:
+    """An array of at most three dimensions: of a batch of one sequence, that one."""
+    if len(array.shape) < 4:
+        return array
+    if len(array.shape) > 4 or array.shape[0] != 1:
+        shape = list(array.shape)
+        raise Error(f"{name}: has the shape {shape}; give {_short(name)} of one sequence")
+    return array[0]
+
+
 def array_of(name: str, given: Any, integers: bool = False) -> Any:
     """A NumPy array of one of its own types, or what has __dlpack__ (torch's tensors). bfloat16 and
     types of 8 bits, of ml_dtypes or of torch, become the float32 of the same value. `integers`:
@@ -144,7 +165,7 @@ def array_of(name: str, given: Any, integers: bool = False) -> Any:
         return given.float() if str(given.dtype).startswith("torch.float8") else given
     if not isinstance(given, np.ndarray):
         if hasattr(given, "__dlpack__"):
-            return given
+            return given if hasattr(given, "shape") else _from_dlpack(name, given)
         given = np.asarray(given)
         refuse_masked(name, given)
     given = np.asarray(given)  # without subclasses
@@ -181,12 +202,24 @@ def numpy_of(name: str, given: Any, integers: bool = False) -> NDArray[Any]:
     made = array_of(name, given, integers)
     if hasattr(made, "detach"):
         made = made.float() if str(made.dtype) == "torch.bfloat16" else made
-    made = array_of(name, np.asarray(made), integers)
+    is_array = hasattr(made, "__array__")
+    made = array_of(name, np.asarray(made) if is_array else _from_dlpack(name, made), integers)
     if made.dtype.kind == "c":
         raise Error(
             f"{name}: must be float64, float32, float16 or bfloat16; convert it to one of them"
         )
     return made
+
+
+def in_full_precision(name: str, given: Any) -> list[float]:
+    """Frequencies of a rotation: angles are these times positions, up to a text's length."""
+    dtype = str(getattr(given, "dtype", "")).removeprefix("torch.")
+    if dtype in ("float16", "bfloat16", "|V2"):
+        raise Error(
+            f"{name}: expected float32 or float64, got {dtype}, in which frequencies are rounded; "
+            "give them as the model turns by them"
+        )
+    return numpy_of(name, given).astype(np.float64).ravel().tolist()
 
 
 def refuse_mask(name: str, given: NDArray[Any], what: str = "tokens") -> None:

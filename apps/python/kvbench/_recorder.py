@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kvbench._arrays import flag, numpy_of, real, tensor_of, whole
+from kvbench._arrays import flag, in_full_precision, numpy_of, one_sequence, real, tensor_of, whole
 from kvbench._core import Error
 from kvbench._exporter import exporter, faults
 from kvbench._live import LiveDump, LiveSequence, sequence_name
@@ -51,14 +51,8 @@ def _rope(given: Mapping[str, Any] | None) -> Rope | None:
             f"{_OF}: rope: unknown member {', '.join(unknown)}; its members are {', '.join(_ROPE)}"
         )
     frequencies = _on_cpu("rope: inv_freq", given["inv_freq"])
-    dtype = str(getattr(frequencies, "dtype", "")).removeprefix("torch.")
-    if dtype in ("float16", "bfloat16"):
-        raise Error(
-            f"{_OF}: rope: inv_freq: expected float32 or float64, got {dtype}, in which "
-            "frequencies are rounded; give them as the model turns by them"
-        )
     return Rope(
-        tuple(numpy_of(f"{_OF}: rope: inv_freq", frequencies).astype(np.float64).ravel().tolist()),
+        tuple(in_full_precision(f"{_OF}: rope: inv_freq", frequencies)),
         float(given.get("theta", 10000.0)),
         str(given.get("layout", "half")),
         float(given.get("attention_scaling", 1.0)),
@@ -78,7 +72,7 @@ def _array(name: str, given: Any) -> tuple[np.ndarray, str]:
         )
     tensor = _on_cpu(name, given)
     dtype = str(getattr(tensor, "dtype", "float64")).removeprefix("torch.")
-    array = numpy_of(f"{_OF}: {name}", tensor)
+    array = one_sequence(f"{_OF}: {name}", numpy_of(f"{_OF}: {name}", tensor))
     if array.ndim != 3:
         raise Error(
             f"{_OF}: {name}: has {array.ndim} dimensions; give [heads, tokens, columns] of one "
@@ -95,7 +89,7 @@ def _remedy(arrays: dict[str, tuple[np.ndarray, str]]) -> str:
         return f"; of a piece give keys and values of its own tokens, k[:, -{q[1]}:] and v alike"
     if q[0] != k[0] or k[:2] != v[:2] or q[2] != k[2] or q[1] % k[1]:
         return ""
-    return "; of [tokens, heads, columns] give q.transpose(1, 0, 2), and k and v likewise"
+    return "; of [tokens, heads, columns] give q.swapaxes(-3, -2), and k and v likewise"
 
 
 def _by_head(name: str, given: Any) -> tuple[float, ...] | None:
@@ -221,12 +215,12 @@ class Recorder:
         """A layer of a sequence, whole or the next piece of it.
 
         q [query heads, rows, d], k [KV heads, rows, d], v [KV heads, rows, dv], as attention uses
-        them (after the rotation): arrays of NumPy or JAX, or tensors of torch on any device, also
-        of bfloat16. `scale` multiplies <q, k>. `tokens`: of the whole sequence, where the layer is
-        given in pieces, each with the same scale, window and so on; it is whole with the last of
-        them. `out` [query heads, R, dv]: the model's
-        own answers in the last R rows of a layer that is given whole, by which q, k, v and scale
-        are proved.
+        them (after the rotation), or a batch of one: arrays of NumPy or JAX, what has __dlpack__,
+        or tensors of torch on any device, also of bfloat16. `scale` multiplies <q, k>. `tokens`: of
+        the whole sequence, where the layer is given in pieces, each with the same scale, window and
+        so on; it is whole with the last of them. `out` [query heads, R, dv]: the model's own
+        answers in the last R rows of a layer that is given whole, by which q, k, v and scale are
+        proved.
         """
         with faults(_OF):
             place = f"sequence {sequence}, layer {layer}"

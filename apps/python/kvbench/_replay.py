@@ -14,9 +14,11 @@ from kvbench import _core
 from kvbench._arrays import (
     array_of,
     flag,
+    in_full_precision,
     json_text,
     number,
     numpy_of,
+    one_sequence,
     plain,
     real,
     refuse_mask,
@@ -180,7 +182,7 @@ def _floats(name: str, given: Any) -> Any:
     """An array for the extension; lists are float64."""
     made = array_of(f"{_PLACE}: {name}", given)
     is_list = isinstance(made, np.ndarray) and not isinstance(given, np.ndarray)
-    return made.astype(np.float64) if is_list else made
+    return one_sequence(f"{_PLACE}: {name}", made.astype(np.float64) if is_list else made)
 
 
 def _numbers(name: str, given: Any) -> list[float]:
@@ -237,12 +239,24 @@ def _refuse_other_names(algorithm: str, params: dict[str, Any]) -> None:
                 )
 
 
+def _refuse_heads(q: Any, k: Any, v: Any) -> None:
+    """A layer's keys, of several heads."""
+    heads, queries = (each.shape[0] if len(each.shape) == 3 else 1 for each in (k, q))
+    if heads == 1 or v.shape[:-1] != k.shape[:-1] or queries % heads:
+        return
+    group = queries // heads
+    raise _core.Error(
+        f"{_PLACE}: k has {heads} KV heads, and one is replayed; of head h give "
+        f"q[..., {group} * h : {group} * (h + 1), :, :], k[..., h, :, :] and v[..., h, :, :]"
+    )
+
+
 def _warn_of_order(q: Any, k: Any) -> None:
     """As many query heads as tokens are tokens: q came as [rows, query heads, d]."""
     if len(q.shape) == 3 and q.shape[1] != q.shape[0] == k.shape[-2]:
         warnings.warn(
             f"{_PLACE}: q has {q.shape[0]} query heads of {q.shape[1]} rows, and k {q.shape[0]} "
-            "tokens; of [rows, query heads, d] give q.transpose(1, 0, 2)",
+            "tokens; of [rows, query heads, d] give q.swapaxes(-3, -2)",
             stacklevel=3,
         )
 
@@ -352,10 +366,11 @@ def replay(
         kb.replay(dump["constitution"][15], "snapkv", head=0, budget=256)
 
     q [G, Nq, d] or [Nq, d]: queries of the last Nq positions, of the G query heads that share the
-    KV head. k [n, d], v [n, dv]: keys and values of all n positions. Queries and keys are those
-    after the rotation to positions. NumPy arrays, or tensors on the CPU of any library with DLPack
-    (torch is not imported): float64, float32, float16 or bfloat16, computed with as float64.
-    C-contiguous float64 is not copied. Nobody may change the arrays meanwhile.
+    KV head. k [n, d], v [n, dv]: keys and values of all n positions. A batch of one is its
+    sequence. Queries and keys are those after the rotation to positions. NumPy arrays, or tensors
+    on the CPU of any library with DLPack (torch is not imported): float64, float32, float16 or
+    bfloat16, computed with as float64. C-contiguous float64 is not copied. Nobody may change the
+    arrays meanwhile.
 
     The algorithm is an id, or an instance of a class made with kvbench.method. An id's parameters
     are keywords (kvbench.algorithms()); budget={"memory": 0.25} asks for the budget that takes a
@@ -461,6 +476,7 @@ def replay(
         if tokens is not None:
             raise _core.Error(f"{_PLACE}: tokens is for a layer of a dump; cut the arrays")
         arrays = _arrays(tensors, value_in_key)
+        _refuse_heads(*arrays)
         _warn_of_order(arrays[0], arrays[1])
         stream = {
             "sequence": "" if sequence is None else sequence,
@@ -567,7 +583,7 @@ def _replayed(
         if not isinstance(rope, (tuple, list)) or len(rope) != 2:
             raise _core.Error(f'{_PLACE}: rope: must be (frequencies, "half" or "interleaved")')
         frequencies, layout = rope
-        frequencies = _numbers("rope", frequencies)
+        frequencies = in_full_precision(f"{_PLACE}: rope", frequencies)
         if layout not in ("half", "interleaved"):
             raise _core.Error(f"{_PLACE}: rope: must be half or interleaved, got {layout!r}")
         rope = (frequencies, layout == "interleaved")

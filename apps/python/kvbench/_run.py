@@ -33,10 +33,10 @@ _OPTIONS = {
 
 
 class Results:
-    """A results.json (configs/RESULTS.md)."""
+    """A results.json (configs/RESULTS.md), or that of a run's folder."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = Path(path) / "results.json" if Path(path).is_dir() else Path(path)
 
     @cached_property
     def document(self) -> dict[str, Any]:

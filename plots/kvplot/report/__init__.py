@@ -4,6 +4,7 @@ from argparse import Namespace, _SubParsersAction
 from pathlib import Path
 from typing import Any
 
+from kvplot.documents import KIND, file_of
 from kvplot.report.page import page
 from kvplot.results import Results, ResultsError
 
@@ -16,7 +17,7 @@ MAX_CELLS = 250_000
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
     parser = commands.add_parser("report", help=__doc__.split(": ", 1)[1], description=__doc__)
-    parser.add_argument("results", type=Path, help="results.json of a run")
+    parser.add_argument("results", type=Path, help="results.json of a run, or its folder")
     parser.add_argument(
         "-o",
         "--out",
@@ -58,7 +59,7 @@ def refuse_to_replace(path: Path) -> None:
 
 
 def run(arguments: Namespace) -> list[str]:
-    path = arguments.results
+    path = file_of(arguments.results, KIND)
     if arguments.out.exists() and path.exists() and arguments.out.samefile(path):
         raise ResultsError(f"{path}: the page would replace it; choose another --out")
     refuse_to_replace(arguments.out)
