@@ -5,7 +5,7 @@ run of vLLM-Hook.
     import_arrays.py layer0.npz --scale 0.125 --model my-model --out mine.h5
 
 Arrays are named q, k, v, optionally out (the model's own attention outputs of the last rows),
-sinks and alibi_slopes [Hq], wo [Hq, dv, hidden] and residual_norm [Nr],
+sinks and alibi_slopes [Hq], wo [Hq, dv, hidden], residual_norm [Nr] and key_bias [Hkv, d],
 after `<layer>/` or `<sequence>/<layer>/` if there are several ("." serves as well as "/", and
 `layers/` may stand before the number); an .npy has its file's name. token_ids and inv_freq are
 read too, inv_freq and other facts of a layer also as `<layer>/inv_freq`.
@@ -371,7 +371,10 @@ def check_further(
         "sinks": (shape.query_heads,),
         "alibi_slopes": (shape.query_heads,),
         "wo": (shape.query_heads, shape.dv),
+        "key_bias": (shape.kv_heads, shape.d),
     }
+    if theirs is not None and "key_bias" in further:
+        raise Fault(f"{place}: key_bias belongs to layer {facts.kv_layer}, whose keys it reads")
     for name, array in further.items():
         if name in expected and array.shape[: len(expected[name])] != expected[name]:
             raise Fault(

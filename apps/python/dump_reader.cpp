@@ -41,6 +41,7 @@ Json layer_document(const LayerInfo& layer) {
           {"value_in_key", layer.value_in_key ? layer.dv : 0},
           {"sinks", layer.sinks},
           {"alibi_slopes", layer.alibi_slopes},
+          {"key_bias", layer.key_bias},
           {"hidden", layer.hidden},
           {"residual_rows", layer.residual_rows},
           {"rope", std::move(rope)}};

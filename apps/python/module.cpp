@@ -54,6 +54,7 @@ struct StreamOptions {
   bool value_in_key;
   std::vector<double> sinks;  // [G] or empty
   std::vector<double> alibi_slopes;
+  std::vector<double> key_bias;  // [d] or empty
 };
 
 void require_shapes(const DoubleStack& q, const DoubleStack& k, const DoubleStack& v) {
@@ -116,6 +117,10 @@ void require_attributes(const StreamOptions& options, Index d, Index heads) {
   };
   by_head("sink_logits", options.sinks, -std::numeric_limits<double>::infinity());
   by_head("alibi_slopes", options.alibi_slopes, 0.0);
+  const std::vector<double>& bias = options.key_bias;
+  require(bias.empty() || std::ssize(bias) == d, "key_bias", bias.size(),
+          "one number per dimension of k");
+  for (const double each : bias) require(std::isfinite(each), "key_bias", each, "finite");
   errors.throw_if_any();
 }
 
@@ -142,6 +147,8 @@ Stream stream_of(const StreamOptions& options, const DoubleStack& q, const Doubl
   stream.shape.alibi = !options.alibi_slopes.empty();
   stream.sinks = options.sinks;
   stream.alibi_slopes = options.alibi_slopes;
+  stream.shape.key_bias = !options.key_bias.empty();
+  stream.key_bias = options.key_bias;
   if (options.rope) {
     stream.shape.rope = std::make_shared<const Rope>(
         Rope{.inv_freq = options.rope->first, .interleaved = options.rope->second});
@@ -182,9 +189,10 @@ nb::tuple replay_arrays(const AnyArray& q, const AnyArray& k, const AnyArray& v,
                         int layer, int head, int n_layers, double scale, Index window,
                         double softcap, std::optional<std::pair<std::vector<double>, bool>> rope,
                         Index chunk, bool causal, bool value_in_key, std::vector<double> sinks,
-                        std::vector<double> alibi_slopes, const std::string& fingerprint,
-                        const std::string& sweep, const std::string& place,
-                        const std::string& repro, int threads, const Methods& methods) {
+                        std::vector<double> alibi_slopes, std::vector<double> key_bias,
+                        const std::string& fingerprint, const std::string& sweep,
+                        const std::string& place, const std::string& repro, int threads,
+                        const Methods& methods) {
   const StreamOptions options{sequence,
                               layer,
                               head,
@@ -197,7 +205,8 @@ nb::tuple replay_arrays(const AnyArray& q, const AnyArray& k, const AnyArray& v,
                               causal,
                               value_in_key,
                               std::move(sinks),
-                              std::move(alibi_slopes)};
+                              std::move(alibi_slopes),
+                              std::move(key_bias)};
   const Algorithms algorithms(methods);
   StreamCellResult result;
   StreamShape shape;
@@ -281,8 +290,9 @@ void define(nb::module_& module) {
              nb::arg("wo_v_l1").none(), nb::arg("sequence"), nb::arg("layer"), nb::arg("head"),
              nb::arg("n_layers"), nb::arg("scale"), nb::arg("window"), nb::arg("softcap"),
              nb::arg("rope").none(), nb::arg("chunk"), nb::arg("causal"), nb::arg("value_in_key"),
-             nb::arg("sinks"), nb::arg("alibi_slopes"), nb::arg("fingerprint"), nb::arg("sweep"),
-             nb::arg("place"), nb::arg("repro"), nb::arg("threads"), nb::arg("methods"));
+             nb::arg("sinks"), nb::arg("alibi_slopes"), nb::arg("key_bias"), nb::arg("fingerprint"),
+             nb::arg("sweep"), nb::arg("place"), nb::arg("repro"), nb::arg("threads"),
+             nb::arg("methods"));
   module.def("shares_memory", &shares_memory, nb::arg("array"));
 }
 

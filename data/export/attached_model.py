@@ -25,7 +25,7 @@ from export.model_export import (
     shared_rope,
 )
 from export.own_attention import prove_first_tokens
-from export.rope_probe import find_ropes
+from export.rope_probe import find_key_biases, find_ropes
 from export.sequence_recorder import Plan, Recorder
 from export.shared_keys import refuse_apart, shared_layers
 from export.whole_rotation import changes_with_length, whole_rotation
@@ -203,6 +203,8 @@ class AttachedModel:
             stack.enter_context(torch.no_grad())
             with self._own():
                 ropes = find_ropes(self._model, ids)
+                start = int(text.more["position_ids"][0, 0]) if "position_ids" in text.more else 0
+                biases = find_key_biases(self._model, ids, ropes, start)
                 shared = shared_layers(self._model, ids)
             if not ropes:
                 raise bypasses(self._model.config.model_type)
@@ -220,7 +222,12 @@ class AttachedModel:
                 {reader: owner for reader, owner in shared.items() if reader in plan.layers},
             )
             recorder = Recorder(
-                layers, len(ids), plan, {} if rope and rope == self._root else ropes, layers.whole
+                layers,
+                len(ids),
+                plan,
+                {} if rope and rope == self._root else ropes,
+                biases,
+                layers.whole,
             )
             recorder.expect(0, len(ids))
             stack.enter_context(whole_rotation(self._model, len(ids)))

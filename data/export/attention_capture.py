@@ -453,6 +453,14 @@ def projection_bias(module: torch.nn.Module) -> torch.Tensor | None:
     return getattr(projection_of(module), "bias", None)
 
 
+def key_projections(model: torch.nn.Module) -> Iterator[tuple[int, torch.nn.Module]]:
+    """Modules that make keys alone and add a bias, behind the number of their layer."""
+    for module in model.modules():
+        projection, layer = getattr(module, "k_proj", None), layer_of(module)
+        if getattr(projection, "bias", None) is not None and layer is not None:
+            yield layer, projection
+
+
 # Attention over latents, as in DeepSeek V2 and V3.
 _LATENT = ("kv_a_layernorm", "kv_b_proj", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim")
 

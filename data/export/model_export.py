@@ -23,7 +23,7 @@ from transformers import AutoConfig
 
 from export import attention_capture
 from export.repeat_pass import parts_of, refuse_to_repeat, repeat_prompt
-from export.rope_probe import find_ropes, refuse_pieces
+from export.rope_probe import find_key_biases, find_ropes, refuse_pieces
 from export.sequence_recorder import Plan, Recorder, pieces_of, read_through
 from export.shared_keys import refuse_apart, shared_layers
 from export.token_sequences import Sequence, read_sequences, source, tokenizer_of
@@ -152,12 +152,17 @@ def export_sequence(
         group["token_ids"] = sequence.ids
         if evidence:
             evidence.write(group)
+        ids = torch.from_numpy(sequence.ids.astype(np.int64))
         recorder = Recorder(
-            group.create_group("layers"), len(sequence.ids), plan, {} if root else ropes
+            group.create_group("layers"),
+            len(ids),
+            plan,
+            {} if root else ropes,
+            find_key_biases(model, ids, ropes),
         )
         perplexity = read_through(
             model,
-            torch.from_numpy(sequence.ids.astype(np.int64)),
+            ids,
             sequence.name,
             recorder,
             pieces_of(model, plan.piece),

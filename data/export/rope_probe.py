@@ -7,6 +7,7 @@ differ by the rotation alone. Only RoPE data that explains the difference is bel
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import numpy as np
@@ -16,6 +17,7 @@ from format.dump_file import Fault, Rope
 from export.attention_capture import (
     Call,
     device_of,
+    key_projections,
     listening,
     position_arguments,
     rotary_modules,
@@ -56,6 +58,49 @@ def find_ropes(model: torch.nn.Module, ids: torch.Tensor) -> dict[int, Rope | No
         for layer in before
         if layer in after
     }
+
+
+def find_key_biases(
+    model: torch.nn.Module, ids: torch.Tensor, ropes: dict[int, Rope | None], start: int = 0
+) -> dict[int, np.ndarray]:
+    """[Hkv, d] per layer: the bias of k_proj, as the key of token 0 has it; the rotation turns it
+    further for later ones. Only for layers whose keys are proved to be k_proj's answers, turned: a
+    norm between them would change the bias with them. `start`: position of token 0; `ropes`: as
+    found; `ids` [n], n >= 4."""
+    given: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # answers of k_proj, and its bias
+
+    def hear(layer: int) -> Callable[..., None]:
+        def keep(module: torch.nn.Module, _: object, out: torch.Tensor) -> None:
+            given.setdefault(layer, (out[0, :-1], module.bias))
+
+        return keep
+
+    hooks = [each.register_forward_hook(hear(layer)) for layer, each in key_projections(model)]
+    if not hooks:
+        return {}
+    probed = _probed(ids)
+    positions = torch.cat([torch.arange(probed), torch.tensor([len(ids) - 1])]) + start
+    try:
+        with whole_rotation(model, len(ids)):
+            seen, _ = _run(model, ids[: probed + 1], positions, None)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    found = {}
+    for layer, (out, bias) in given.items():
+        keys = seen[layer][1] if layer in seen else np.empty((0, 0, 0))
+        heads, _, d = keys.shape
+        if bias.device.type == "meta" or out.shape[-1] != heads * d:
+            continue
+        rope = ropes.get(layer) or Rope((), 0.0, "half")
+        rows = rope.attention_scaling * np.concatenate(
+            [each.detach().double().cpu().numpy() for each in (bias[None], out)]
+        ).reshape(-1, heads, d)
+        turned = np.stack([rope.turn(row, start + j) for j, row in enumerate(rows[1:])], axis=1)
+        limit = 1e-3 + 2 * torch.finfo(model.dtype).eps + start * 2.0**-23
+        if np.linalg.norm(turned - keys) <= limit * np.linalg.norm(keys):
+            found[layer] = rope.turn(rows[0], start)
+    return found
 
 
 def refuse_pieces(model: torch.nn.Module, ids: torch.Tensor) -> None:

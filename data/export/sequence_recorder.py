@@ -75,13 +75,14 @@ class Recorder:
         tokens: int,
         plan: Plan,
         ropes: dict[int, Rope | None],
+        key_biases: dict[int, np.ndarray],
         whole: Callable[[int], None] = lambda layer: None,
     ) -> None:
         """`layers`: the parent of the layers' groups. `ropes` are those that layers carry
-        themselves. `whole`: called with each layer once its group is whole, unless outputs of
-        layers are recorded too: then when all are."""
+        themselves, `key_biases` [Hkv, d] those of their keys. `whole`: called with each layer
+        once its group is whole, unless outputs of layers are recorded too: then when all are."""
         self._layers, self._tokens, self._plan = layers, tokens, plan
-        self._ropes, self._whole = ropes, whole
+        self._ropes, self._key_biases, self._whole = ropes, key_biases, whole
         self._query_rows = min(tokens, plan.query_rows or tokens)
         self._out_rows = min(self._query_rows, plan.out_rows)
         self._writers: dict[int, LayerWriter] = {}
@@ -280,6 +281,8 @@ class Recorder:
             self._writers[call.layer] = LayerWriter(
                 self._layers, call.layer, shape, self._plan.dtype, self._plan.compression
             )
+            if shape.kv_layer is None and call.layer in self._key_biases:
+                self._writers[call.layer].group["key_bias"] = self._key_biases[call.layer]
         return self._writers[call.layer]
 
     @property

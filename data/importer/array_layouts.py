@@ -30,7 +30,10 @@ TENSORS = {
     "out": "out",
 }
 # Arrays that are not [heads, tokens, columns]: their dimensions.
-FURTHER = {"sinks": "Hq", "alibi_slopes": "Hq", "residual_norm": "rows", "wo": "Hq, dv, hidden"}
+FURTHER = {
+    **{"sinks": "Hq", "alibi_slopes": "Hq", "residual_norm": "rows", "wo": "Hq, dv, hidden"},
+    "key_bias": "Hkv, d",
+}
 # Facts of a layer that an array next to it gives, in place of an option.
 FACTS = (
     *("inv_freq", "scale", "sliding_window", "logit_softcap", "chunk", "value_in_key"),

@@ -236,6 +236,7 @@ class Live:
                 (call.layer, head),
                 prompt=prompt,
                 rope=layer.rope,
+                key_bias=None if layer.key_bias is None else layer.key_bias[head],
                 wo_v_l1=None if norms is None else norms[own],
                 **self.keywords,
             )

@@ -49,6 +49,7 @@ struct StreamShape {
   bool sinks = false;         // whether there are Stream::sinks
   bool alibi = false;         // whether there are Stream::alibi_slopes
   bool value_in_key = false;  // values are the first dv numbers of the keys
+  bool key_bias = false;      // whether there is Stream::key_bias
 
   // The most tokens that a row sees.
   Index reach() const {
@@ -83,6 +84,9 @@ struct Stream {
   // G: slope (j - i) is added to the logit of row i and token j, after scale and soft-cap (ALiBi).
   // Empty: none.
   std::vector<double> alibi_slopes;
+  // [d]: what the model adds to every key before RoPE turns it, in the units of `keys`. Empty:
+  // unknown, or none.
+  std::vector<double> key_bias;
 
   const double* query(int g, Index row) const { return queries[g].row(row - shape.first_query); }
   // Sink of query head g; -infinity without one, whose canonical_exp adds 0.

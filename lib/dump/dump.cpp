@@ -122,6 +122,7 @@ StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tok
   shape.sinks = !layer.sinks.empty();
   shape.alibi = !layer.alibi_slopes.empty();
   shape.value_in_key = layer.value_in_key;
+  shape.key_bias = !layer.key_bias.empty();
   return shape;
 }
 
@@ -251,6 +252,10 @@ struct Dump::Impl {
     }
     stream.keys = {data->keys.data(), n, layer.d};
     stream.values = {data->values.data(), n, layer.dv};
+    if (stream.shape.key_bias) {
+      const auto bias = layer.key_bias.begin() + kv_head * layer.d;
+      stream.key_bias.assign(bias, bias + layer.d);
+    }
     for (const auto& [from, q, wo_v_l1] : tensors.queries) {
       const Index group = from->query_heads / layer.kv_heads;
       const auto add_by_head = [&](const std::vector<double>& all, std::vector<double>& out) {

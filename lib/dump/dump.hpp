@@ -40,6 +40,7 @@ struct LayerInfo {
   bool value_in_key = false;         // values are the first dv columns of k, without v
   std::vector<double> sinks;         // [Hq] logits; empty: none
   std::vector<double> alibi_slopes;  // [Hq]; empty: none
+  std::vector<double> key_bias;      // [Hkv, d] added to keys before RoPE; empty: not stored
   std::uint64_t chunk_bytes = 0;     // at most held to decode its chunks, besides what is returned
   Index hidden = 0;                  // columns of the output projection `wo`, 0 = not stored
   std::uint64_t wo_chunk_bytes = 0;  // at most held to decode its chunks

@@ -156,6 +156,7 @@ class Content {
     if (layer.residual_rows > 0) add_residual_norm(path + "/residual_norm");
     add_numbers(path + "/sinks", layer.sinks);
     add_numbers(path + "/alibi_slopes", layer.alibi_slopes);
+    add_numbers(path + "/key_bias", layer.key_bias);
   }
 
   void add_residual_norm(const std::string& path) {

@@ -1,9 +1,13 @@
 #include "dump/layer_members.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "hdf5/stored_elements.hpp"
 #include "hdf5/structure_errors.hpp"
@@ -11,19 +15,26 @@
 namespace kvbench {
 namespace {
 
-// One number per query head; empty without the dataset or with an error.
-std::vector<double> by_head(ErrorList& errors, hid_t layer, const std::string& location,
-                            const std::string& name, Index query_heads, double least) {
+// Content of a dataset of finite numbers.
+struct Expected {
+  std::vector<std::uint64_t> shape;
+  const char* what;  // as "a number per query head"
+  const char* head;  // name of an element of the first dimension
+  double least = -std::numeric_limits<double>::infinity();
+};
+
+// Empty without the dataset or with an error.
+std::vector<double> numbers_of(ErrorList& errors, hid_t layer, const std::string& location,
+                               const std::string& name, const Expected& expected) {
   if (!hdf5::has_link(layer, name)) return {};
   const std::string place = join(location, name);
   hdf5::Handle dataset = small_dataset_of(errors, layer, place, name);
   if (!dataset) return {};
   const hdf5::Handle space(H5Dget_space(dataset.get()));
-  const auto dims = hdf5::extent(space.get());
   const hdf5::Handle type(H5Dget_type(dataset.get()));
-  const auto heads = static_cast<std::uint64_t>(query_heads);
-  if (H5Tget_class(type.get()) != H5T_FLOAT || dims.size() != 1 || dims[0] != heads) {
-    add(errors, place, "must be floating-point [{}]: a number per query head", query_heads);
+  if (H5Tget_class(type.get()) != H5T_FLOAT || hdf5::extent(space.get()) != expected.shape) {
+    add(errors, place, "must be floating-point [{}]: {}", fmt::join(expected.shape, ", "),
+        expected.what);
     return {};
   }
   std::vector<double> numbers;
@@ -33,10 +44,13 @@ std::vector<double> by_head(ErrorList& errors, hid_t layer, const std::string& l
     add(errors, place, "cannot be read ({})", error.what());
     return {};
   }
-  for (std::size_t h = 0; h < numbers.size(); ++h) {
-    if (std::isfinite(numbers[h]) && numbers[h] >= least) continue;
-    add(errors, place, "query head {} is {}; it must be finite{}", h, numbers[h],
-        std::isfinite(least) ? " and at least 0" : "");
+  const std::size_t columns = numbers.size() / expected.shape.front();
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (std::isfinite(numbers[i]) && numbers[i] >= expected.least) continue;
+    const std::string column = columns > 1 ? fmt::format(", column {},", i % columns) : "";
+    add(errors, place, "{} {}{} is {}; it must be finite{}", expected.head, i / columns, column,
+        numbers[i], std::isfinite(expected.least) ? " and at least 0" : "");
+    i += columns - 1 - i % columns;  // one per head
   }
   return numbers;
 }
@@ -66,14 +80,24 @@ void check_mask(ErrorList& errors, Attributes& attributes, const std::string& lo
 
 void check_members(ErrorList& errors, hid_t layer, const std::string& location, Index query_heads,
                    LayerInfo& info) {
-  constexpr double kAny = -std::numeric_limits<double>::infinity();
-  info.sinks = by_head(errors, layer, location, "sinks", query_heads, kAny);
-  info.alibi_slopes = by_head(errors, layer, location, "alibi_slopes", query_heads, 0.0);
+  Expected by_head{
+      {static_cast<std::uint64_t>(query_heads)}, "a number per query head", "query head"};
+  info.sinks = numbers_of(errors, layer, location, "sinks", by_head);
+  by_head.least = 0.0;
+  info.alibi_slopes = numbers_of(errors, layer, location, "alibi_slopes", by_head);
   if (!info.causal && !info.alibi_slopes.empty()) {
     add(errors, location,
         "has causal = 0 and alibi_slopes, and no rule for the bias of later tokens; remove one of "
         "them");
   }
+}
+
+void check_key_bias(ErrorList& errors, hid_t layer, const std::string& location, Index kv_heads,
+                    Index d, LayerInfo& info) {
+  info.key_bias = numbers_of(errors, layer, location, "key_bias",
+                             {{static_cast<std::uint64_t>(kv_heads), static_cast<std::uint64_t>(d)},
+                              "a number per KV head and column of k",
+                              "KV head"});
 }
 
 void require_version(ErrorList& errors, hid_t layer, const std::string& location, int version) {

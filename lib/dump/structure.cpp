@@ -164,6 +164,7 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
   info.wo_chunk_bytes = wo ? wo->chunk_bytes : 0;
   info.residual_rows = check_residual_norm(errors, layer, location, of_layer);
   if (q) check_members(errors, layer, location, q->heads, info);
+  if (k) check_key_bias(errors, layer, location, k->heads, k->columns, info);
   if (!q || !k || !v) return;
   const StreamTensors tensors{*q, *k, *v, wo_v_l1, repeat};
   check_memory(errors, location, tensors, reading);
@@ -187,7 +188,7 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
 // The tensors of a layer that reads another one's keys and values; what it shares is joined later.
 void check_reader_tensors(ErrorList& errors, hid_t layer, const std::string& location,
                           const StructureReading& reading, LayerInfo& info) {
-  for (const char* name : {"k", "v", "q_repeat", "k_repeat"}) {
+  for (const char* name : {"k", "v", "q_repeat", "k_repeat", "key_bias"}) {
     if (!hdf5::has_link(layer, name)) continue;
     add(errors, join(location, name),
         "cannot be combined with the attribute kv_layer (layer {} has the keys and values); remove "

@@ -192,13 +192,14 @@ std::string stream_fingerprint(const Stream& stream) {
   if (shape.chunk > 0) hash.add(fmt::format("chunk {}\n", shape.chunk));
   if (!shape.causal) hash.add("not causal\n");
   if (shape.value_in_key) hash.add("values in keys\n");
-  const auto add_heads = [&](const char* name, const std::vector<double>& numbers) {
+  const auto add_numbers = [&](const char* name, const std::vector<double>& numbers) {
     if (numbers.empty()) return;
     hash.add(name);
     hash.add(numbers.data(), numbers.size() * sizeof(double));
   };
-  add_heads("sinks\n", stream.sinks);
-  add_heads("alibi_slopes\n", stream.alibi_slopes);
+  add_numbers("sinks\n", stream.sinks);
+  add_numbers("alibi_slopes\n", stream.alibi_slopes);
+  add_numbers("key_bias\n", stream.key_bias);
   const auto add = [&](const ConstMatrix& matrix) {
     for (Index i = 0; i < matrix.rows; ++i) {
       hash.add(matrix.row(i), static_cast<std::size_t>(matrix.cols) * sizeof(double));

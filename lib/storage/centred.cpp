@@ -35,6 +35,11 @@ std::vector<double> prompt_mean(const CodecContext& context) {
   return mean;
 }
 
+std::string centre_of(const Params& params) {
+  const Value* centre = params.find(kCentreName);
+  return centre == nullptr ? "none" : std::get<std::string>(*centre);
+}
+
 class LessMean final : public Codec {
  public:
   LessMean(std::unique_ptr<Codec> codec, const CodecContext& context)
@@ -83,22 +88,39 @@ Parameter centre_parameter() {
   Parameter out;
   out.name = kCentreName;
   out.kind = Parameter::Kind::kChoice;
-  out.doc = "mean: vectors less their mean over the prompt, which is kept once, in float32";
-  out.choices = {"none", "mean"};
+  out.doc =
+      "mean: vectors less their mean over the prompt, which is kept once, in float32; bias: keys "
+      "less the bias that the model adds before RoPE, of which nothing is kept";
+  out.choices = {"none", "mean", "bias"};
   out.default_value = Value{std::string("none")};
   out.is_later = true;
   return out;
 }
 
-bool is_centred(const Params& params) {
-  const Value* centre = params.find(kCentreName);
-  return centre != nullptr && std::get<std::string>(*centre) == "mean";
-}
+bool is_less_mean(const Params& params) { return centre_of(params) == "mean"; }
+bool is_less_bias(const Params& params) { return centre_of(params) == "bias"; }
 
-std::optional<std::string> cannot_centre(Index prompt) {
-  if (prompt > 0) return std::nullopt;
-  return "centre mean is that of the prompt's tokens, and the prompt has none; choose a longer "
-         "prompt or centre none";
+std::optional<std::string> cannot_centre(const Params& params, const StreamShape& shape,
+                                         CacheTensor tensor, Index prompt) {
+  if (is_less_mean(params) && prompt == 0) {
+    return "centre mean is that of the prompt's tokens, and the prompt has none; choose a longer "
+           "prompt or centre none";
+  }
+  if (!is_less_bias(params)) return std::nullopt;
+  if (tensor == CacheTensor::kValues) {
+    return "centre bias is for keys, and dumps have no bias of values; choose centre mean or none";
+  }
+  if (!shape.key_bias) {
+    return "centre bias subtracts the model's key bias, but the dump has none for this layer; "
+           "export it anew from a model that adds a bias to keys, or choose centre mean";
+  }
+  if (shape.rope == nullptr) {
+    return "centre bias subtracts the key bias as RoPE turned it, but the dump has no RoPE data "
+           "for "
+           "this layer; write its rope group (inv_freq [0] if nothing turns keys), or choose "
+           "centre mean";
+  }
+  return std::nullopt;
 }
 
 std::unique_ptr<Codec> centred(std::unique_ptr<Codec> codec, const CodecContext& context) {

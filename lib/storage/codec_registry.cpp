@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "storage/before_rope.hpp"
 #include "storage/centred.hpp"
+#include "storage/keys_by_position.hpp"
 #include "storage/rotated.hpp"
 
 namespace kvbench {
@@ -14,8 +14,8 @@ Rotation rotation_of(const Params& params) {
   return rotation_named(std::get<std::string>(params.at(kRotateName)));
 }
 
-// The codec with the parameters behind its own that say which vectors it sees. StoredStream turns
-// the stream for `rope`; `centre` and then `rotate` follow here.
+// The codec with the parameters behind its own that say which vectors it sees. StoredStream changes
+// the stream for `rope` and a bias; the mean and then `rotate` follow here.
 CodecDescription prepared(CodecDescription codec) {
   if (!codec.can_rotate) return codec;
   const CodecDescription alone = codec;
@@ -27,7 +27,7 @@ CodecDescription prepared(CodecDescription codec) {
   codec.validate = [alone](const Params& params) {
     auto invalid = alone.validate(params);
     const bool is_rotated = rotation_of(params) != Rotation::kNone;
-    if (invalid || !(is_rotated || is_centred(params))) return invalid;
+    if (invalid || !(is_rotated || is_less_mean(params))) return invalid;
     if (auto why = alone.not_rotated(params)) {
       invalid = {is_rotated ? kRotateName : kCentreName, std::move(*why)};
     }
@@ -38,12 +38,12 @@ CodecDescription prepared(CodecDescription codec) {
     auto why = alone.skip_reason(params, shape, tensor, prompt);
     if (!why) why = cannot_rotate(rotation_of(params), shape, tensor);
     if (!why && is_before_rope(params)) why = cannot_undo_rope(shape, tensor);
-    if (!why && is_centred(params)) why = cannot_centre(prompt);
+    if (!why) why = cannot_centre(params, shape, tensor, prompt);
     return why;
   };
   codec.create = [alone](const Params& params, const CodecContext& context) {
     auto made = rotated(alone.create(params, context), rotation_of(params), context);
-    return is_centred(params) ? centred(std::move(made), context) : std::move(made);
+    return is_less_mean(params) ? centred(std::move(made), context) : std::move(made);
   };
   return codec;
 }

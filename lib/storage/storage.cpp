@@ -7,7 +7,8 @@
 #include <cmath>
 #include <vector>
 
-#include "storage/before_rope.hpp"
+#include "storage/centred.hpp"
+#include "storage/keys_by_position.hpp"
 
 namespace kvbench {
 namespace {
@@ -256,12 +257,16 @@ std::optional<std::string> reason_to_skip(const Storage& storage,
     }
   }
   if (auto why = algorithm.not_stored(params)) return why;
-  if (!storage.keys.is_float() && is_before_rope(storage.keys.params) &&
+  if (!storage.keys.is_float() && is_by_position(storage.keys.params) &&
       algorithm.makes_values(params)) {
+    const bool before = is_before_rope(storage.keys.params);
+    const char* both =
+        is_less_bias(storage.keys.params) ? "rope after and centre mean" : "rope after";
     return fmt::format(
-        "rope before turns keys by the positions of their tokens, and {} makes "
-        "vectors of its own, which have no position; choose rope after",
-        algorithm.id);
+        "{} turns {} by the positions of their tokens, and {} makes "
+        "vectors of its own, which have no position; choose {}",
+        before ? "rope before" : "centre bias", before ? "keys" : "the bias of keys", algorithm.id,
+        before ? both : "centre mean");
   }
   const StorageLayout layout(&storage, shape, prompt, 1);
   if (layout.group(CacheTensor::kValues) > 1 && algorithm.makes_values(params)) {

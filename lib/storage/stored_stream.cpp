@@ -49,10 +49,11 @@ void decode_alone(StoredTensor& tensor) {
 
 }  // namespace
 
-AlignedGroups::AlignedGroups(const Codec& codec, ConstMatrix written, const BeforeRope* before_rope)
+AlignedGroups::AlignedGroups(const Codec& codec, ConstMatrix written,
+                             const KeysByPosition* by_position)
     : codec_(codec),
       written_(written),
-      before_rope_(before_rope),
+      by_position_(by_position),
       is_written_(new std::once_flag[written.rows / codec.group()]) {}
 
 ConstMatrix AlignedGroups::with(Index first) const {
@@ -63,7 +64,7 @@ ConstMatrix AlignedGroups::with(Index first) const {
     const MutableMatrix group(decoded_.data() + first * width, codec_.group(), width);
     codec_.encode({written_.row(first), codec_.group(), width, written_.stride}, code.data());
     codec_.decode(code.data(), group);
-    if (before_rope_ != nullptr) before_rope_->redo(first, group);
+    if (by_position_ != nullptr) by_position_->restore(first, group);
   });
   return {decoded_.data(), written_.rows, width};
 }
@@ -97,14 +98,16 @@ StoredTensor StoredStream::make(CacheTensor tensor, const CodecSetting& setting,
   StoredTensor out;
   out.original = tensor == CacheTensor::kKeys ? original_.keys : original_.values;
   if (setting.is_float()) return out;
-  if (is_before_rope(setting.params)) out.before_rope = std::make_unique<BeforeRope>(original_);
-  const Stream& seen = out.before_rope ? out.before_rope->stream() : original_;
+  if (is_by_position(setting.params)) {
+    out.by_position = std::make_unique<KeysByPosition>(original_, setting.params);
+  }
+  const Stream& seen = out.by_position ? out.by_position->stream() : original_;
   out.codec = setting.create({seen, prompt_, seed, tensor});
   out.on_arrival = writes_on_arrival(*out.codec, original_.shape.tokens);
   if (out.codec->group() == 1) {
     decode_alone(out);
   } else {
-    out.groups = std::make_unique<AlignedGroups>(*out.codec, out.written(), out.before_rope.get());
+    out.groups = std::make_unique<AlignedGroups>(*out.codec, out.written(), out.by_position.get());
   }
   return out;
 }

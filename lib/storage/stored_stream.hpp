@@ -9,7 +9,7 @@
 
 #include "core/stream.hpp"
 #include "numerics/aligned.hpp"
-#include "storage/before_rope.hpp"
+#include "storage/keys_by_position.hpp"
 #include "storage/storage.hpp"
 
 namespace kvbench {
@@ -19,9 +19,9 @@ namespace kvbench {
 // several threads.
 class AlignedGroups {
  public:
-  // All must live as long. `written` [n, width]: what the codec writes, keys before RoPE if
-  // `before_rope` is not null.
-  AlignedGroups(const Codec& codec, ConstMatrix written, const BeforeRope* before_rope);
+  // All must live as long. `written` [n, width]: what the codec writes, changed keys if
+  // `by_position` is not null.
+  AlignedGroups(const Codec& codec, ConstMatrix written, const KeysByPosition* by_position);
 
   // [n, width]: rows of groups that were written stay, the others have no meaning. Throws CellError
   // where the codec cannot write the group that begins with token `first`.
@@ -30,7 +30,7 @@ class AlignedGroups {
  private:
   const Codec& codec_;
   const ConstMatrix written_;
-  const BeforeRope* before_rope_;
+  const KeysByPosition* by_position_;
   const std::unique_ptr<std::once_flag[]> is_written_;  // NOLINT(modernize-avoid-c-arrays)
   mutable std::once_flag has_room_;
   mutable AlignedDoubles decoded_;
@@ -39,10 +39,10 @@ class AlignedGroups {
 // One tensor. Vectors that are written alone have one decoded form each, whatever a cell holds
 // besides; groups depend on what is held (stored_cache.hpp).
 struct StoredTensor {
-  ConstMatrix original;                     // [n, width]
-  std::unique_ptr<BeforeRope> before_rope;  // keys before RoPE; null for others
-  std::unique_ptr<Codec> codec;             // null: unquantised
-  bool on_arrival = true;                   // every vector is written as it comes
+  ConstMatrix original;                         // [n, width]
+  std::unique_ptr<KeysByPosition> by_position;  // null: the codec sees the original
+  std::unique_ptr<Codec> codec;                 // null: unquantised
+  bool on_arrival = true;                       // every vector is written as it comes
   AlignedDoubles decoded;  // [n, width], of a codec that writes vectors alone; else empty
   // Vectors that this codec cannot write, and why; `decoded` has them unquantised.
   std::map<Index, std::string> unwritable;
@@ -50,10 +50,10 @@ struct StoredTensor {
 
   bool is_float() const { return codec == nullptr; }
   // [n, width]: what the codec writes.
-  ConstMatrix written() const { return before_rope ? before_rope->stream().keys : original; }
+  ConstMatrix written() const { return by_position ? by_position->stream().keys : original; }
   // Turns decoded vectors, of the tokens from `first` on, into what attention reads.
   void restore(Index first, MutableMatrix vectors) const {
-    if (before_rope) before_rope->redo(first, vectors);
+    if (by_position) by_position->restore(first, vectors);
   }
   // Every held vector is the one in `decoded`.
   bool is_decoded_throughout() const { return !is_float() && on_arrival && codec->group() == 1; }

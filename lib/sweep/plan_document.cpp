@@ -46,6 +46,7 @@ json dump_json(const PlannedDump& dump) {
       if (shape.sinks) entry["sinks"] = true;
       if (shape.alibi) entry["alibi"] = true;
       if (shape.value_in_key) entry["value_in_key"] = true;
+      if (shape.key_bias) entry["key_bias"] = true;
       if (shape.rope) {
         const auto [place, is_new] = place_of.emplace(shape.rope.get(), ropes.size());
         if (is_new) {
@@ -206,6 +207,7 @@ PlannedDump dump_of(const json& document) {
       shape.sinks = entry.value("sinks", false);
       shape.alibi = entry.value("alibi", false);
       shape.value_in_key = entry.value("value_in_key", false);
+      shape.key_bias = entry.value("key_bias", false);
       if (entry.contains("rope")) shape.rope = ropes.at(entry["rope"]);
     }
   }

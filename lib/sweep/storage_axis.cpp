@@ -70,6 +70,7 @@ std::optional<std::string> not_of_values(const CodecSetting& setting, CacheTenso
   shape.tokens = 4096;
   shape.d = shape.dv = 128;  // a width that every codec takes
   shape.rope = std::make_shared<const Rope>();
+  shape.key_bias = true;
   const auto why_not = [&](CacheTensor of) {
     return setting.codec->skip_reason(setting.params, shape, of, shape.tokens / 2);
   };

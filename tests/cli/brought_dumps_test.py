@@ -183,7 +183,8 @@ class SharedCaches(Brought):
         for attributes, more, word in (
             ({"scale": 0.5}, {}, "scale"), ({"sliding_window": 8}, {}, "sliding_window"),
             ({"kv_layer": 3}, {}, "no such layer"), ({"kv_layer": 5}, {}, "itself"),
-            ({}, {"k": self.k}, "/k"), ({}, {"q": self.further[:, 1:]}, "query rows"),
+            ({}, {"k": self.k}, "/k"), ({}, {"key_bias": self.k[:, 0]}, "/key_bias"),
+            ({}, {"q": self.further[:, 1:]}, "query rows"),
             ({}, {"q": self.further[:1]}, "heads"),
         ):
             with self.subTest(word=word):

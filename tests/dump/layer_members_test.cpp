@@ -93,6 +93,31 @@ TEST_CASE("sinks and slopes reach the query heads of a KV head's group") {
   CHECK(dump.read_stream("text", 1, 1)->stream.sinks.empty());
 }
 
+void write_key_bias(hid_t file, const std::vector<double>& numbers) {
+  hdf5::write_dataset(file, kLayer + "/key_bias", {2, numbers.size() / 2}, numbers.data());
+}
+
+TEST_CASE("a bias of keys reaches its KV head, in either format") {
+  const TemporaryFolder folder;
+  const std::string path = changed(folder, [](hid_t f) {
+    write_key_bias(f, {1, -2, 3, 4, 0, 0.5, 0, 8});
+    set_attribute(f, "/", "format_version", std::int64_t{1});
+  });
+  const Dump dump(path);
+  CHECK(dump.read_stream("text", 3, 0)->stream.key_bias == std::vector<double>{1, -2, 3, 4});
+  CHECK(dump.read_stream("text", 3, 1, 6)->stream.key_bias == std::vector<double>{0, 0.5, 0, 8});
+  CHECK(dump.read_stream("text", 3, 1)->stream.shape.key_bias);
+  CHECK(!dump.read_stream("text", 1, 1)->stream.shape.key_bias);
+  CHECK(dump.read_stream("text", 1, 1)->stream.key_bias.empty());
+  const auto says_of = [&](const std::vector<double>& bias, const std::vector<std::string>& words) {
+    CHECK(says(errors_of([&] { Dump(changed(folder, [&](hid_t f) { write_key_bias(f, bias); })); }),
+               words));
+  };
+  says_of({1, 2, 3, 4, 5, 6}, {kLayer + "/key_bias", "floating-point [2, 4]"});
+  says_of({1, 2, 3, 4, 5, 6, std::nan(""), 8},
+          {kLayer + "/key_bias", "KV head 1, column 2", "finite"});
+}
+
 TEST_CASE("values may be the first columns of the keys") {
   const TemporaryFolder folder;
   const Dump dump(changed(folder, [](hid_t f) { replace_v_by_key_columns(f, 3); }));
@@ -113,6 +138,8 @@ TEST_CASE("every member is part of the fingerprint") {
       [](hid_t f) { write_numbers(f, kLayer + "/sinks", {1, 2, 3, 4}); },
       [](hid_t f) { write_numbers(f, kLayer + "/sinks", {1, 2, 3, 4 + 0x1p-50}); },
       [](hid_t f) { write_numbers(f, kLayer + "/alibi_slopes", {1, 2, 3, 4}); },
+      [](hid_t f) { write_key_bias(f, {1, 2, 3, 4, 5, 6, 7, 8}); },
+      [](hid_t f) { write_key_bias(f, {1, 2, 3, 4, 5, 6, 7, 9}); },
       [](hid_t f) { set_attribute(f, kLayer, "chunk", std::int64_t{0}); },
       [](hid_t f) { set_attribute(f, kLayer, "causal", std::int64_t{1}); },
       [](hid_t f) { replace_v_by_key_columns(f, 2); },

@@ -75,7 +75,7 @@ class Attached(Folder):
 
 
 ARCHITECTURES = [
-    "llama", "llama3_scaled", "qwen3", "mistral", "gemma2", "gemma3_text", "gpt2", "phi", "gpt_neox", "cohere", "cohere2",
+    "llama", "llama3_scaled", "qwen2", "qwen3", "mistral", "gemma2", "gemma3_text", "gpt2", "phi", "gpt_neox", "cohere", "cohere2",
     "granite", "deepseek_v2", "deepseek_v3", "qwen3_next", "gpt_oss", "llama4_text", "longrope", "phi3", "dynamic",
     "gemma3n_text", "bert", "bloom", "mpt"]
 

@@ -124,6 +124,21 @@ class Layers(Recorded):
         np.testing.assert_array_equal(kb.open_dump(self.folder / "view.h5")["text"][0].k, k.double().numpy())
         self.assertEqual(recorder.results.failed, [])
 
+    def test_a_bias_of_keys(self):
+        bias, rope = np.arange(2.0 * D).reshape(2, D), {"inv_freq": [1.0]}
+        sweep = {**SWEEP, "storage": {"keys": {"codec": "token", "centre": "bias"}}}
+        for given in (bias, torch.from_numpy(bias.ravel())):  # as a module has it
+            path = self.folder / f"{given.ndim}.h5"
+            with self.recorder(str(given.ndim), sweep, rope=rope, save=path) as recorder:
+                for some in ({"k": slice(0, 40)}, {"k": slice(40, None)}):
+                    pieces = {name: array[:, some["k"]] for name, array in arrays(0).items()}
+                    recorder.layer("text", 0, **pieces, scale=SCALE, tokens=TOKENS, key_bias=given)
+            np.testing.assert_array_equal(kb.open_dump(path)["text"][0].key_bias, bias)
+            self.assertEqual({cell["status"] for cell in recorder.results.cells}, {"ok"})
+        with self.assertRaisesRegex(kb.Error, r"key_bias has 15 numbers; expected \(2, 8\)"):
+            with self.recorder("wrong") as recorder:
+                recorder.layer("text", 0, **arrays(0), scale=SCALE, key_bias=np.ones(15))
+
     def test_last_queries_alone_are_kept(self):
         sweep = {**SWEEP, "evaluate": {"rows": {"last": 8}}}
         with self.recorder(sweep=sweep, queries=8, save=self.folder / "last.h5") as recorder:

@@ -34,6 +34,7 @@ MODELS = {
     "llama3_scaled": {**GROUPED, "model_type": "llama", "rope_parameters": {
         "rope_type": "llama3", "rope_theta": 5000.0, "factor": 8.0, "low_freq_factor": 1.0,
         "high_freq_factor": 4.0, "original_max_position_embeddings": 64}},
+    "qwen2": GROUPED,  # a bias of keys
     "qwen3": {**GROUPED, "head_dim": 16},
     "mistral": {**GROUPED, "sliding_window": 24},
     "gemma2": {**GROUPED, "head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 24,

@@ -326,13 +326,15 @@ class Members(Importer):
         self.refused(wrong, options=["--chunk", 20], words=["differs", "from out"])
 
     def test_what_is_measured_besides_is_of_either_format(self):
+        bias = np.arange(2 * D, dtype=np.float32).reshape(2, D)
         dump = self.taken(self.npz(**tensors(), wo=np.ones((4, DV, 9), np.float32),
-                                   residual_norm=np.ones(7, np.float32)))
+                                   residual_norm=np.ones(7, np.float32), key_bias=bias))
         with h5py.File(dump) as written:
             self.assertEqual(written.attrs["format_version"], 1)
             layer = written["sequences/0/layers/0"]
             self.assertEqual(layer["wo"].shape, (4, DV, 9))
             self.assertEqual(layer["residual_norm"].shape, (7,))
+            np.testing.assert_array_equal(layer["key_bias"], bias)
 
     def test_wrong_members_are_refused(self):
         ones = np.ones(4, np.float32)
@@ -344,6 +346,7 @@ class Members(Importer):
                 ({"alibi_slopes": -ones}, (), ["alibi_slopes", "at least 0"]),
                 ({"wo": np.ones((4, DV + 1, 2), np.float32)}, (), ["wo", f"[4, {DV}]"]),
                 ({"residual_norm": np.ones(N + 1, np.float32)}, (), ["residual_norm", "64 tokens"]),
+                ({"key_bias": np.ones((4, D), np.float32)}, (), ["key_bias", f"[2, {D}]"]),
                 ({"alibi_slopes": ones}, ("--every-token",), ["--every-token", "alibi_slopes"]),
                 ({}, ("--every-token", "--chunk", 8), ["--every-token", "--chunk"]),
                 ({}, ("--chunk", 8, "--sliding-window", 8), ["--chunk", "--sliding-window"]),

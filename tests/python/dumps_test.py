@@ -70,6 +70,44 @@ class Dumps(unittest.TestCase):
             with self.assertRaisesRegex(kb.Error, "give layer 0"):
                 kb.replay(layers[4], "h2o", budget=12)
 
+    def test_a_bias_of_keys(self):
+        rng = np.random.default_rng(6)
+        bias = 30 * rng.standard_normal((2, 32))
+        tensors = {name: rng.standard_normal((2, 48, 32)) for name in "qkv"}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "biased.h5"
+            with h5py.File(path, "w") as file:
+                file.attrs.update({"format": "kvbench-dump", "format_version": 1, "model": "m",
+                                   "producer": "test", "n_layers": 1})
+                group = file.create_group("sequences/text/layers/0")
+                group.attrs.update({"scale": 0.3, "sliding_window": 0, "logit_softcap": 0.0})
+                for name, array in {**tensors, "key_bias": bias}.items():
+                    group[name] = array
+                rope = file.create_group("rope")
+                rope.attrs.update({"theta": 10.0, "layout": "half", "attention_scaling": 1.0})
+                rope["inv_freq"] = [1.0, 0.1]
+            layer = kb.open_dump(path)["text"][0]
+            np.testing.assert_array_equal(layer.key_bias, bias)
+            storage = {"keys": {"codec": "q4_0", "centre": "bias"}}
+            run = kb.run({"dumps": [path], "algorithms": [{"algorithm": "exact"}], "storage": storage},
+                         out=Path(folder) / "run", quiet=True)
+            self.assertEqual(len(run.cells), 2)
+            for head, cell in enumerate(run.cells):
+                got = kb.replay(layer, "exact", head=head, storage=storage)
+                self.assertEqual(got.record["errors"], cell["errors"])
+                arrays = (tensors["q"][head], tensors["k"][head], tensors["v"][head])
+                given = {"scale": 0.3, "rope": layer.rope, "storage": storage}
+                got = kb.replay(*arrays, "exact", **given, key_bias=bias[head])
+                self.assertEqual(got.errors, cell["errors"])
+                other = kb.replay(*arrays, "exact", **given, key_bias=bias[1 - head])
+                self.assertNotEqual(other.errors, cell["errors"])
+                self.assertNotEqual(other.record["id"], got.record["id"])
+                for wrong, words in ((None, "the dump has none"), (bias[head, 1:], "one number per dimension"),
+                                     (bias[head] * np.inf, "key_bias: must be finite")):
+                    with self.assertRaisesRegex(kb.Error, words):
+                        kb.replay(*arrays, "exact", **given, key_bias=wrong)
+        self.assertIsNone(kb.open_dump(DUMP)["constitution"][15].key_bias)
+
     def test_a_layer_lives_longer_than_its_dump(self):
         layer = kb.open_dump(DUMP)["constitution"][15]
         self.assertEqual(layer.k.shape, (3, 2048, 64))

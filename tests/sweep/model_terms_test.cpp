@@ -149,7 +149,7 @@ TEST_CASE("a storage is skipped where values lie in keys, and positions turn not
 
 TEST_CASE("a plan's document keeps what a layer has") {
   const auto dump = dump_with([](StreamShape& s) {
-    s.sinks = s.alibi = s.value_in_key = true;
+    s.sinks = s.alibi = s.value_in_key = s.key_bias = true;
     s.chunk = 40;
   });
   const Plan plan = plan_of(R"({"algorithm": "h2o", "params": {"budget": 30}})", dump);
@@ -159,6 +159,7 @@ TEST_CASE("a plan's document keeps what a layer has") {
   CHECK(shape.sinks);
   CHECK(shape.alibi);
   CHECK(shape.value_in_key);
+  CHECK(shape.key_bias);
   CHECK(shape.chunk == 40);
   const Plan other =
       plan_of(R"({"algorithm": "exact"})", dump_with([](StreamShape& s) { s.causal = false; }));

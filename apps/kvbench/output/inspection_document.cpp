@@ -1,5 +1,7 @@
 #include "output/inspection_document.hpp"
 
+#include "numerics/norm.hpp"
+
 namespace kvbench {
 namespace {
 
@@ -147,6 +149,15 @@ Json sequence_document(const SequenceInfo& sequence) {
   return out;
 }
 
+// By KV head.
+std::vector<double> key_bias_norms(const LayerInfo& layer) {
+  std::vector<double> out;
+  for (Index head = 0; head < layer.kv_heads; ++head) {
+    out.push_back(frobenius_norm({layer.key_bias.data() + head * layer.d, 1, layer.d}));
+  }
+  return out;
+}
+
 Json layer_document(const LayerInfo& layer) {
   Json out = {{"layer", layer.index},
               {"query_heads", layer.query_heads},
@@ -169,6 +180,7 @@ Json layer_document(const LayerInfo& layer) {
   if (layer.value_in_key) out["value_in_key"] = layer.dv;
   if (!layer.sinks.empty()) out["sinks"] = layer.sinks;
   if (!layer.alibi_slopes.empty()) out["alibi_slopes"] = layer.alibi_slopes;
+  if (!layer.key_bias.empty()) out["key_bias_norms"] = key_bias_norms(layer);
   if (layer.wo_v_l1) out["wo_v_l1"] = true;
   if (layer.repeat) out["repeat_rows"] = layer.repeat_rows;
   if (layer.hidden > 0) out["hidden"] = layer.hidden;

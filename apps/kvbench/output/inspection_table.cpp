@@ -80,6 +80,7 @@ std::string members_text(const Json& sequence) {
     if (layer.contains("value_in_key")) has.emplace_back("values in keys");
     by_head("sinks");
     by_head("alibi_slopes");
+    by_head("key_bias_norms");
     if (layer.contains("hidden")) has.push_back("wo to " + number(layer["hidden"]));
     if (layer.contains("residual_rows")) {
       has.push_back("residual_norm of " + number(layer["residual_rows"]) + " rows");

@@ -48,6 +48,7 @@ def replay(
     value_in_key: bool,
     sinks: list[float],
     alibi_slopes: list[float],
+    key_bias: list[float],
     fingerprint: str,
     sweep: str,
     place: str,

@@ -51,6 +51,11 @@ class Layer:
         """A logit per query head besides those of its tokens; None: there are none."""
         self.alibi_slopes: list[float] | None = info["alibi_slopes"] or None
         """A slope per query head: slope (j - i) is added to the logit of row i and token j."""
+        bias = info["key_bias"]
+        self.key_bias: NDArray[np.float64] | None = None
+        """[KV heads, d]: what the model adds to keys before RoPE turns them; None: not stored."""
+        if bias:
+            self.key_bias = np.array(bias, np.float64).reshape(self.kv_heads, -1)
         self.causal: bool = info["causal"]
         """False: every row sees every token."""
         self.chunk: int = info["chunk"]

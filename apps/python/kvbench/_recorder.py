@@ -93,7 +93,7 @@ def _remedy(arrays: dict[str, tuple[np.ndarray, str]]) -> str:
 
 
 def _by_head(name: str, given: Any) -> tuple[float, ...] | None:
-    """A number for each query head."""
+    """A number for each query head; or several of each KV head, one head after the other."""
     if given is None:
         return None
     array = numpy_of(f"{_OF}: {name}", _on_cpu(name, given))
@@ -211,6 +211,7 @@ class Recorder:
         sinks: Any = None,
         alibi_slopes: Any = None,
         rope: Mapping[str, Any] | None = None,
+        key_bias: Any = None,
     ) -> None:
         """A layer of a sequence, whole or the next piece of it.
 
@@ -220,7 +221,7 @@ class Recorder:
         the whole sequence, where the layer is given in pieces, each with the same scale, window and
         so on; it is whole with the last of them. `out` [query heads, R, dv]: the model's own
         answers in the last R rows of a layer that is given whole, by which q, k, v and scale are
-        proved.
+        proved. `key_bias` [KV heads, d]: what the model adds to k before the rotation.
         """
         with faults(_OF):
             place = f"sequence {sequence}, layer {layer}"
@@ -244,6 +245,7 @@ class Recorder:
                 "sinks": _by_head(f"{place}: sinks", sinks),
                 "alibi_slopes": _by_head(f"{place}: alibi_slopes", alibi_slopes),
                 "rope": _rope(rope),
+                "key_bias": _by_head(f"{place}: key_bias", key_bias),
             }
             arrays = {
                 name: _array(f"{place}: {name}", each) for name, each in zip("qkv", (q, k, v))
@@ -291,6 +293,14 @@ class Recorder:
             for name in ("sinks", "alibi_slopes"):
                 if facts[name] is not None:
                     writer.group[name] = np.asarray(facts[name], np.float64)
+            if facts["key_bias"] is not None:
+                bias = np.asarray(facts["key_bias"], np.float64)
+                if bias.size != shape.kv_heads * shape.d:
+                    raise Error(
+                        f"{_OF}: {place}: key_bias has {bias.size} numbers; expected "
+                        f"{(shape.kv_heads, shape.d)}"
+                    )
+                writer.group["key_bias"] = bias.reshape(shape.kv_heads, shape.d)
         elif tokens is not None and tokens != writer.shape.tokens:
             raise Error(
                 f"{_OF}: {place}: tokens is {tokens} here and {writer.shape.tokens} in the "

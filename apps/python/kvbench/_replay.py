@@ -318,6 +318,7 @@ def replay(
     attention_chunk: int = 0,
     value_in_key: int | None = None,
     rope: tuple[Any, str] | None = None,
+    key_bias: Any = None,
     wo_v_l1: Any = None,
     sequence: str = "",
     layer: int = 0,
@@ -347,6 +348,7 @@ def replay(
     attention_chunk: int | None = None,
     value_in_key: int | None = None,
     rope: tuple[Any, str] | None = None,
+    key_bias: Any = None,
     wo_v_l1: Any = None,
     sequence: str | None = None,
     layer: int | None = None,
@@ -387,6 +389,8 @@ def replay(
     value_in_key: number of columns of k, from the first on, that are the values; v is then None.
     rope: (radians per position of each pair of dimensions [d_rot / 2], "half" or "interleaved"),
         for algorithms that give tokens other positions.
+    key_bias: [d], what the model adds to keys before RoPE turns them; for storages with centre
+        "bias".
     wo_v_l1: [G, n], per query head and token the 1-norm of what the head's block of the output
         projection makes of the value; for criticalkv's norm="wo_l1".
     sequence, layer, head: what random draws are made for, besides the seed; of a Layer, `head` is
@@ -439,6 +443,7 @@ def replay(
         "attention_chunk": attention_chunk,
         "value_in_key": value_in_key,
         "rope": rope,
+        "key_bias": key_bias,
         "sequence": sequence,
         "layer": layer,
         "n_layers": n_layers,
@@ -463,6 +468,7 @@ def replay(
             "chunk": source.chunk,
             "value_in_key": source.value_in_key is not None,
             "rope": source.rope,
+            "key_bias": [] if source.key_bias is None else source.key_bias[head].tolist(),
             "fingerprint": source.dump.fingerprint,
             "wo_v_l1": _norms(source, head, tokens),
         }
@@ -491,6 +497,7 @@ def replay(
             "chunk": attention_chunk or 0,
             "value_in_key": value_in_key is not None,
             "rope": rope,
+            "key_bias": _numbers("key_bias", key_bias),
             "fingerprint": "",
             "wo_v_l1": None if wo_v_l1 is None else _floats("wo_v_l1", wo_v_l1),
         }
