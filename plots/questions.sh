@@ -1,15 +1,21 @@
 #!/usr/bin/env bash
-# plots/questions.sh [FOLDER [PARTS [OUT [DEPTHS ..]]]]: questions about a sentence of the prompt, over compressed
-# caches, asked of the model and in the texts that `data/dumps.sh FOLDER --only 'smollm2-*'` fetched; tables in OUT,
-# results/questions by default. Fifty questions, ten at each of five depths, take an hour of a core of a busy machine,
-# 70 s each. DEPTHS are those alone, PARTS run at a time (default 1). It resumes after an interruption.
+# plots/questions.sh [--gemma] [FOLDER [PARTS [OUT [DEPTHS ..]]]]: questions about a sentence of the prompt, over
+# compressed caches, asked of SmolLM2 and in the texts that `data/dumps.sh FOLDER --only 'smollm2-*'` fetched; tables in
+# OUT, results/questions by default. --gemma asks Gemma 3 270M (--only 'gemma3-*'), whose layers of full attention are
+# compressed, with tables in results/questions_gemma. Fifty questions to SmolLM2, ten at each of five depths, take an
+# hour of a core of a busy machine, 70 s each. DEPTHS are those alone, PARTS run at a time (default 1). It resumes after
+# an interruption.
+name=questions file=SmolLM2-135M-Instruct.Q4_1.gguf only=smollm2 options=()
+if [[ ${1:-} == --gemma ]]; then
+  shift
+  name=questions_gemma file=gemma-3-270m-q4_k_m.gguf only=gemma3 options=(--layers "5,11,17")
+fi
 folder=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")/inputs
-parts=${2:-1} out=$(realpath -m "${3:-$(dirname "${BASH_SOURCE[0]}")/../results/questions}")
-depths=()
-if (($# > 3)); then depths=(--depths "${@:4}"); fi
+parts=${2:-1} out=$(realpath -m "${3:-$(dirname "${BASH_SOURCE[0]}")/../results/$name}")
+if (($# > 3)); then options+=(--depths "${@:4}"); fi
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
-model=$folder/SmolLM2-135M-Instruct.Q4_1.gguf
-[[ -f $model ]] || die "$model is missing; data/dumps.sh FOLDER --only 'smollm2-*' fetches it"
+model=$folder/$file
+[[ -f $model ]] || die "$model is missing; data/dumps.sh FOLDER --only '$only-*' fetches it"
 texts=()
 for text in us-constitution tom-sawyer python-source opticks debian-policy perl-intro devils-dictionary jargon-file \
   debian-constitution python-classes; do
@@ -24,7 +30,7 @@ plots_environment
 runs=()
 for ((part = 1; part <= parts; ++part)); do
   OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} .venv-model/bin/python -B data/ask_questions.py "$model" \
-    --text "${texts[@]}" --config configs/questions.json --out "$out" "${depths[@]}" --part "$part/$parts" &
+    --text "${texts[@]}" --config configs/questions.json --out "$out" "${options[@]}" --part "$part/$parts" &
   runs+=($!)
 done
 for run in "${runs[@]}"; do wait "$run"; done

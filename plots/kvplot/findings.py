@@ -34,6 +34,7 @@ from kvplot.study_pictures import (
     pieces,
     prefill,
     questions,
+    questions_models,
 )
 
 CODECS = {
@@ -296,6 +297,7 @@ PICTURES: dict[str, Callable[[Tables], pyplot.Figure]] = {
     "key_offset": key_offset,
     "key_offset_kl": key_offset_kl,
     "questions": questions,
+    "questions_models": questions_models,
     "error_over_distance": error_over_distance,
     "calibration": calibration,
     "paging": paging,

@@ -143,6 +143,35 @@ def error_over_distance(tables: Tables) -> pyplot.Figure:
     return _asked(figure, axes, "Frobenius error")
 
 
+# Folders of tables of questions: words.
+QUESTIONED = {
+    "questions": "SmolLM2-135M, four distances",
+    "questions/gemma": "Gemma 3 270M, two distances",
+}
+
+
+def questions_models(tables: Tables) -> pyplot.Figure:
+    """KL of each method at a fifth of the memory in both protocols, a panel per model."""
+    figure, axes = style.panels(1, len(QUESTIONED), 2.8, sharex=True, sharey=True)
+    colours = dict(zip(PROTOCOLS, COLOURS))
+    first = tables.read(f"{next(iter(QUESTIONED))}/methods")
+    first = first[(first["protocol"] == "seen") & (first["asked"] == 0.2)]
+    order = list(first.sort_values("kl")["label"])
+    for axis, (folder, title) in zip(axes[0], QUESTIONED.items()):
+        rows = tables.read(f"{folder}/methods").set_index("label")
+        lost = rows[rows.index == "without the sentence"]["kl"]
+        axis.axvline(lost.iloc[0], linestyle=":", color="black")
+        rows = rows[rows["asked"] == 0.2]
+        for shift, (protocol, colour) in zip((-0.14, 0.14), colours.items()):
+            own = rows[rows["protocol"] == protocol].loc[order]
+            dots(axis, own, "kl", [colour] * len(own), shift=shift)
+        axis.set_title(title)
+    name_rows(axes[0][0], [ASKED[name][0] if name in ASKED else name for name in order])
+    figure.supxlabel("KL divergence, nats", fontsize="medium")
+    style.legend_above(axes[0][0], handles_of({PROTOCOLS[each]: colours[each] for each in colours}))
+    return figure
+
+
 def _distances(tables: Tables) -> pandas.DataFrame:
     """Rows of the four distances that were asked together, and of the one that was asked later."""
     names = ("questions/distances", "questions/seven_tenths/distances")

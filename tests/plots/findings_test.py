@@ -34,7 +34,7 @@ PAIR = re.compile(r"(?<=```sh\n)(kvplot table .*?)\n```\n\n((?:\|[^\n]*\n)+)", r
 PARTS = ("Number", "Data", "Table", "Command", "Limit")
 DECIMAL = re.compile(r"(?<![\w.-])-?\d+\.\d+(?![\w.]*\d)")
 MODEL = r"\d\.\dB\b"  # a part of its name
-INTERVAL = re.compile(r"(\d[\d.]*) \((\d[\d.]*) to (\d[\d.]*)\)")
+INTERVAL = re.compile(r"(-?\d[\d.]*) \((-?\d[\d.]*) to (-?\d[\d.]*)\)")
 LINK = re.compile(r"\]\(tables/([\w./-]+)\.csv\)")
 # Where plots/figures.sh and texts put what they draw: the same figures.
 DRAWN = ("results/figures/", "results/texts/")
@@ -253,6 +253,7 @@ class Findings(unittest.TestCase):
         for title, text in sections(page).items():
             with self.subTest(title):
                 self.assertEqual(loose_numbers(text), [])
+                self.assertEqual(loose_intervals(text), [])
         self.check_protocols("questions/protocols", (0.2, "snapkv"), (0.2, "tova"), (0.5, "snapkv"))
         self.check_protocols("questions/seven_tenths/protocols", (0.2, "snapkv"))
         rho = {tuple(row[name] for name in ("depth", "protocol", "asked", "metric")): row
@@ -282,6 +283,47 @@ class Findings(unittest.TestCase):
             own = {row["depth"]: row for row in table("questions/pairs") if (row["protocol"], row["asked"], row["one"],
                    row["other"]) == ("unseen", 0.2, one, "uniform")}
             self.assertEqual(tuple(depth for depth, row in own.items() if row["kl_high"] < 0 or row["kl_low"] > 0), depths)
+        self.check_questions_of_gemma(sections(page)["On Gemma 3 270M"])
+
+    def check_questions_of_gemma(self, section):
+        """Verdicts and counts of its prose."""
+        text, folder = " ".join(section.split()), "questions/gemma"
+        asked = by(table(f"{folder}/asked"), "depth")
+        count = asked["all"]["asked"]
+        self.assertEqual((asked["all"]["answered"], {*asked}), (count, {0.1, 0.5, "all"}))
+        self.assertEqual([asked[depth]["texts"] for depth in (0.1, 0.5, "all")], [10, 9, 10])
+        self.assertGreater(asked[0.5]["nearest"], 512)
+        self.assertIn(f"at {asked[0.1]['distance']:.0f} and {asked[0.5]['distance']:.0f} tokens, {count:.0f} questions", text)
+        right = {key: f"{row['right'] * row['questions']:.0f}"
+                 for key, row in by(table(f"{folder}/methods"), "protocol", "asked", "label").items()}
+        self.assertEqual(right["unseen", 1, "without the sentence"], "0")
+        snapkv, tova, half, quest = ([right[protocol, at, label] for protocol in ("seen", "unseen")] for at, label in (
+            (0.2, "snapkv"), (0.2, "tova"), (0.5, "snapkv"), (0.2, "quest")))
+        self.assertIn(f"SnapKV is right in {snapkv[0]} of {count:.0f} questions that it sees and in {snapkv[1]} that come "
+                      f"later, TOVA in {tova[0]} and {tova[1]}.", text)
+        self.assertIn(f"At 0.5 SnapKV is right in {half[0]} and {half[1]}.", text)
+        self.assertIn(f"It is right in {quest[0]} questions seen and {quest[1]} unseen.", text)
+        self.check_protocols(f"{folder}/protocols", (0.2, "snapkv"), (0.2, "tova"))
+        rho = {(row["protocol"], row["asked"], row["metric"]): zero(row, "rho") + (row["holds"],)
+               for row in table(f"{folder}/ranks") if row["depth"] == "all"}
+        self.assertEqual([rho[protocol, at, "error"] for protocol, at in (
+            ("seen", 0.2), ("unseen", 0.2), ("unseen - seen", 0.2), ("unseen", 0.5))], [(1, 10), (1, 4), (-1, 10), (1, 10)])
+        self.assertEqual([rho[protocol, 0.2, "mass"] for protocol in ("seen", "unseen")], [(1, 10)] * 2)
+        pairs = {tuple(row[name] for name in ("depth", "protocol", "asked", "one", "other")):
+                 (side(row, "ratio"), row["ratio_holds"], *zero(row, "kl"), row["kl_holds"]) for row in table(f"{folder}/pairs")}
+        up, down, open_ = (1, 10), (-1, 10), (0, 0)
+        for key, verdict in (
+                (("all", "unseen", 0.2, "expected_attention", "uniform"), down + open_),
+                (("all", "unseen", 0.2, "h2o", "uniform"), down + open_),
+                (("all", "unseen", 0.2, "snapkv", "uniform"), open_ + open_),
+                (("all", "unseen", 0.2, "tova", "uniform"), (-1, 7) + open_),
+                ((0.1, "unseen", 0.5, "h2o with decay", "h2o"), up + up),
+                ((0.1, "unseen", 0.2, "h2o with decay", "h2o"), up + open_),
+                ((0.5, "unseen", 0.2, "h2o with decay", "h2o"), open_ + open_),
+                ((0.5, "unseen", 0.5, "h2o with decay", "h2o"), open_ + (-1, 5)),
+                (("all", "unseen", 0.2, "quest", "tova"), open_ + down),
+                (("all", "seen", 0.2, "quest", "tova"), up + up)):
+            self.assertEqual(pairs[key], verdict, key)
 
     def check_protocols(self, name, *settings):
         """Their KL rises, whichever text is left out."""
@@ -707,6 +749,11 @@ def ratio_of_five(over, under):
 def side(row, name="frobenius"):
     """Whether the interval of a ratio is above 1 (1), below it (-1), or contains it (0)."""
     return (row[f"{name}_low"] > 1) - (row[f"{name}_high"] < 1)
+
+
+def zero(row, name):
+    """The same of a difference and 0, as a tuple."""
+    return ((row[f"{name}_low"] > 0) - (row[f"{name}_high"] < 0),)
 
 
 def interval(row, name="frobenius"):
