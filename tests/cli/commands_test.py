@@ -111,7 +111,7 @@ class Commands(Folder):
             self.assertIn(f"{skip['cells']} {', '.join(skip['labels'])}: {skip['reason']}", text)
 
     def test_a_mask_of_prompt_rows_is_skipped_elsewhere_and_says_how_to_score_them(self):
-        masks = [{"algorithm": "xattention"}, {"algorithm": "flexprefill"}]
+        masks = [{"algorithm": "xattention"}, {"algorithm": "flexprefill"}, {"algorithm": "minference"}]
         plan = strict_json(self.data("plan", "--config", self.sweep(masks), "--json"))
         self.assertEqual(plan["skipped"], plan["cells"])
         for skip in plan["skips"]:
