@@ -254,8 +254,10 @@ class Planner {
   std::optional<std::string> reason_of_setting(const WorkGroup& group, const SweepEntry& entry,
                                                const PlannedSetting& setting) const {
     if (setting.storage && entry.algorithm->masks_prompt && group.shape.causal) {
-      return entry.algorithm->id + " leaves tokens out in rows of the prompt alone, before " +
-             storage_text(*setting.storage) + " has written the cache; list it without storage";
+      return fmt::format(
+          "{} leaves tokens out in rows of the prompt alone, before {} has written the cache; give "
+          "it \"storage\": \"float\"",
+          entry.algorithm->id, storage_text(*setting.storage));
     }
     auto why = reason_in_scope(group, entry, *setting.params);
     if (why || !setting.storage) return why;

@@ -477,12 +477,13 @@ TEST_CASE("minference, worked: a column, and diagonals that meet") {
   CHECK(line_masks(owned->stream, 12, two) == by_two);
 }
 
-TEST_CASE("minference reads the columns and diagonals of its code's rule, in prompts of any length") {
+TEST_CASE("minference reads the columns and diagonals of its code's rule") {
   for (const Index prompt : {Index{1}, Index{7}, Index{48}, Index{59}}) {
     const auto owned =
         make_stream({.tokens = 62, .d = 4, .dv = 3, .heads_per_kv = 2, .query_size = 3});
-    for (const Lines& each : {Lines{4, 9, 2, 3, 4}, Lines{0, 1, 0, 1, 4}, Lines{12, 5, 3, 2, 8},
-                              Lines{2, 30, 4, 40, 5}, Lines{6, 6, 1, 1, 1}, Lines{90, 90, 8, 8, 8}}) {
+    for (const Lines& each :
+         {Lines{4, 9, 2, 3, 4}, Lines{0, 1, 0, 1, 4}, Lines{12, 5, 3, 2, 8}, Lines{2, 30, 4, 40, 5},
+          Lines{6, 6, 1, 1, 1}, Lines{90, 90, 8, 8, 8}}) {
       CAPTURE(prompt);
       CAPTURE(each.slash);
       check_lines(owned->stream, prompt, each, line_masks(owned->stream, prompt, each));

@@ -2,19 +2,19 @@
 // (tokens) and diagonals (distances) with most of its last rows' attention.
 //
 // Source: MInference (Jiang et al. 2024, 2407.02490); code microsoft/MInference fb56c91
-// (minference/modules/minference_forward.py, csrc/vertical_slash_index.cu), pattern
-// vertical_and_slash.
-//   vertical_size -> vertical; slash_size -> slash; the columns and diagonals of infinite score,
-//   30 and 100 -> sinks, recent; last_q, BLOCK_SIZE_M, BLOCK_SIZE_N, all 64 -> block
-// Every diagonal is a block of tokens in a block of rows: as many tokens as rows, up to the
-// distance before the block's last row. A block of tokens that meets the one before it begins where
-// that ends, so that tokens farther than a diagonal's are read, too.
-// Its other patterns: stream_llm is streaming_llm with sinks vertical_size and budget vertical_size
-// + slash_size; block_sparse (100 blocks by products of averages) is not here. The released search
-// writes vertical_and_slash for a head that is best with either, and no released file has
-// block_sparse. Pairs of numbers per query head become entries with `where`, one per KV head.
-// Departures: equal scores rank by place, the lower column and the smaller distance first. That
-// code reads 30 columns and 50 diagonals at least.
+// (minference/modules/minference_forward.py, csrc/vertical_slash_index.cu), vertical_and_slash.
+//   vertical_size -> vertical; slash_size -> slash; columns and diagonals of infinite score, 30 and
+//   100 -> sinks, recent; last_q, BLOCK_SIZE_M and BLOCK_SIZE_N, all 64 -> block
+// In rows [r, r + block) a diagonal at distance s is tokens [r - s, r - s + block). They are moved
+// up to token 0, or to the end of a farther diagonal's, where they begin before it and end after.
+// Its other patterns: stream_llm is streaming_llm with vertical_size sinks and a budget of
+// vertical_size + slash_size. block_sparse, 100 blocks by products of averages, is not here: the
+// released search writes vertical_and_slash in place of both, and no released file has it. A file's
+// numbers per query head are entries with `where` here, one per KV head.
+// Departures: equal scores rank by place, the lower column and the smaller distance first. Fewer
+// than 30 columns and 50 diagonals can be chosen, which that code raises to these.
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -143,15 +143,21 @@ AlgorithmDescription describe() {
   d.title = "prompt rows read the columns and diagonals with most attention of the last rows";
   d.source = "MInference (Jiang et al. 2024)";
   d.parameters = {
-      field("vertical", &P::vertical, "tokens that all rows of the prompt read").at_least(0).at_most(1e9),
-      field("slash", &P::slash, "distances at which all rows of the prompt read").at_least(1).at_most(1e9),
-      field("sinks", &P::sinks, "first tokens, which rank before all others").at_least(0).at_most(1e9),
+      field("vertical", &P::vertical, "tokens that all rows of the prompt read")
+          .at_least(0)
+          .at_most(1e9),
+      field("slash", &P::slash, "distances at which all rows of the prompt read")
+          .at_least(1)
+          .at_most(1e9),
+      field("sinks", &P::sinks, "first tokens, which rank before all others")
+          .at_least(0)
+          .at_most(1e9),
       field("recent", &P::recent, "least distances, which rank before all others")
           .at_least(1)
           .at_most(1e9),
       field("block", &P::block,
-            "rows of a block, which read the same tokens before it: so many tokens at each distance; "
-            "as many last rows rank tokens and distances")
+            "rows of a block, and tokens that it reads at a distance; the last rows of the prompt, "
+            "as many, rank tokens and distances")
           .at_least(1)
           .at_most(1e6)};
   describe_as_mask<Mask>(d, mask_of);
