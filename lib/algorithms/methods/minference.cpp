@@ -72,7 +72,7 @@ struct LineMask final : PromptMask {
   std::vector<Index> before(const Lines& head, Index first) const {
     std::vector<Index> out;
     auto column = head.columns.begin();
-    Index end = 0;  // of the tokens of the diagonals so far
+    Index end = 0;  // the end of the diagonals' tokens so far
     for (auto distance = head.distances.rbegin(); distance != head.distances.rend(); ++distance) {
       const Index last = std::max(first + block - *distance, block);
       if (*distance >= first + block || last <= end) continue;
