@@ -118,7 +118,9 @@ class Commands(Folder):
             members = json.loads("{" + skip["reason"].partition("score these with ")[2] + "}")
             plan = strict_json(self.data("plan", "--config", self.sweep(masks, **members), "--json"))
             self.assertEqual((plan["skipped"], plan["cells"] > 0), (0, True))
-        for skip in strict_json(self.data("plan", "--config", self.sweep(masks, storage=["kivi"], **members), "--json"))["skips"]:
+        plan = strict_json(self.data("plan", "--config", self.sweep(masks, storage=["kivi"], **members), "--json"))
+        self.assertEqual(plan["skipped"], plan["cells"])
+        for skip in plan["skips"]:
             of_entry = json.loads("{" + skip["reason"].partition("give it ")[2] + "}")
             config = self.sweep([mask | of_entry for mask in masks], storage=["kivi"], **members)
             self.assertEqual(strict_json(self.data("plan", "--config", config, "--json"))["skipped"], 0)
