@@ -61,6 +61,7 @@ namespace kvbench {
   ALGORITHM(blasst)                   \
   ALGORITHM(xattention)               \
   ALGORITHM(flexprefill)              \
+  ALGORITHM(minference)               \
   ALGORITHM(oracle_topk)              \
   ALGORITHM(given)
 

@@ -253,6 +253,12 @@ class Planner {
 
   std::optional<std::string> reason_of_setting(const WorkGroup& group, const SweepEntry& entry,
                                                const PlannedSetting& setting) const {
+    if (setting.storage && entry.algorithm->masks_prompt && group.shape.causal) {
+      return fmt::format(
+          "{} leaves tokens out in rows of the prompt alone, before {} has written the cache; give "
+          "it \"storage\": \"float\"",
+          entry.algorithm->id, storage_text(*setting.storage));
+    }
     auto why = reason_in_scope(group, entry, *setting.params);
     if (why || !setting.storage) return why;
     if (scores_prompt(group)) {

@@ -1,5 +1,5 @@
-// xattention and flexprefill: what rows of the prompt read, against the rules of the released codes
-// written out over dense attention.
+// xattention, flexprefill and minference: what rows of the prompt read, against the rules of the
+// released codes written out over dense attention.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -61,10 +61,10 @@ class Answers final : public ReplayWatch {
   std::vector<std::vector<double>> all;  // by row, then query head
 };
 
-// Answers of every row of the prompt, and the fraction of blocks that were read, are those of
-// `masks`; later rows are answered exactly.
-void check(const std::string& id, const Stream& stream, Index prompt, Index block,
-           const Given& given, const Masks& masks) {
+// Answers of every row of the prompt are those of the tokens that `reads` tells of, by query head,
+// row and token, and the fraction is the cell's; later rows are answered exactly.
+void check(const std::string& id, const Stream& stream, Index prompt, const Given& given,
+           const std::function<bool(int, Index, Index)>& reads, double fraction) {
   const AlgorithmDescription& algorithm = algorithm_named(id);
   const Params params = params_for(algorithm, given);
   const StreamShape& shape = stream.shape;
@@ -82,7 +82,7 @@ void check(const std::string& id, const Stream& stream, Index prompt, Index bloc
       Reals expected(static_cast<std::size_t>(shape.dv), 0);
       Real weight = 0;
       for (Index token = 0; token <= row; ++token) {
-        if (row < prompt && !masks[g][row / block][token / block]) continue;
+        if (row < prompt && !reads(g, row, token)) continue;
         weight += seen.p[token];
         for (Index c = 0; c < shape.dv; ++c) {
           expected[c] += seen.p[token] * stream.values(token, c);
@@ -96,14 +96,22 @@ void check(const std::string& id, const Stream& stream, Index prompt, Index bloc
       ++next;
     }
   }
+  CHECK(std::get<double>(result.derived.front().second) == doctest::Approx(fraction));
+}
+
+// The same of blocks.
+void check(const std::string& id, const Stream& stream, Index prompt, Index block,
+           const Given& given, const Masks& masks) {
   Index read = 0;
   for (const auto& head : masks) {
     for (const auto& line : head) read += std::count(line.begin(), line.end(), true);
   }
   const Index blocks = blocks_of(prompt, block);
-  CHECK(std::get<double>(result.derived.front().second) ==
-        doctest::Approx(2.0 * static_cast<double>(read) /
-                        static_cast<double>(shape.heads_per_kv * blocks * (blocks + 1))));
+  check(
+      id, stream, prompt, given,
+      [&](int g, Index row, Index token) { return masks[g][row / block][token / block]; },
+      2.0 * static_cast<double>(read) /
+          static_cast<double>(stream.shape.heads_per_kv * blocks * (blocks + 1)));
 }
 
 // ---- xattention
@@ -372,6 +380,115 @@ TEST_CASE("flexprefill reads the blocks of its code's rule, by lines and by aver
   }
   CHECK(by_average > 0);
   CHECK(by_lines > 9);
+}
+
+// ---- minference
+
+struct Lines {
+  Index vertical;
+  Index slash;
+  Index sinks;
+  Index recent;
+  Index block;
+};
+
+Given given_of(const Lines& s) {
+  return {{"vertical", count_of(s.vertical)},
+          {"slash", count_of(s.slash)},
+          {"sinks", count_of(s.sinks)},
+          {"recent", count_of(s.recent)},
+          {"block", count_of(s.block)}};
+}
+
+// By query head, row and token.
+Masks line_masks(const Stream& stream, Index prompt, const Lines& s) {
+  Masks out = nothing(stream, prompt, 1);
+  for (std::size_t g = 0; g < out.size(); ++g) {
+    Reals column(static_cast<std::size_t>(prompt), 0);
+    Reals diagonal = column;  // by distance
+    for (Index row = std::max<Index>(0, prompt - s.block); row < prompt; ++row) {
+      const NaiveRow seen = naive_row(stream, static_cast<int>(g), row);
+      for (Index token = 0; token <= row; ++token) {
+        column[token] += seen.p[token];
+        diagonal[row - token] += seen.p[token];
+      }
+    }
+    for (Index i = 0; i < std::min(s.sinks, prompt); ++i) column[i] = 1e9;
+    for (Index i = 0; i < std::min(s.recent, prompt); ++i) diagonal[i] = 1e9;
+    const auto columns = falling(column);
+    auto distances = falling(diagonal);
+    distances.resize(static_cast<std::size_t>(std::min(s.slash, prompt)));
+    std::ranges::sort(distances, std::greater<>());
+    for (Index row = 0; row < prompt; ++row) {
+      std::vector<bool>& read = out[g][row];
+      const Index next = (row / s.block + 1) * s.block;  // the first row of the next block
+      Index end = 0;
+      for (const std::size_t distance : distances) {
+        Index last = next - static_cast<Index>(distance);
+        if (last <= 0) continue;
+        last = std::max(last, s.block);
+        if (last <= end) continue;
+        const Index begin = std::max(last - s.block, end);  // two that meet do not overlap
+        end = begin + s.block;
+        for (Index i = begin; i < std::min(end, row + 1); ++i) read[i] = true;
+      }
+      for (Index k = 0; k < std::min(s.vertical, prompt); ++k) {
+        if (static_cast<Index>(columns[k]) <= row) read[columns[k]] = true;
+      }
+    }
+  }
+  return out;
+}
+
+void check_lines(const Stream& stream, Index prompt, const Lines& s, const Masks& masks) {
+  Index read = 0;
+  for (const auto& head : masks) {
+    for (const auto& line : head) read += std::count(line.begin(), line.end(), true);
+  }
+  check(
+      "minference", stream, prompt, given_of(s),
+      [&](int g, Index row, Index token) { return masks[g][row][token]; },
+      2.0 * static_cast<double>(read) /
+          static_cast<double>(stream.shape.heads_per_kv * prompt * (prompt + 1)));
+}
+
+TEST_CASE("minference, worked: a column, and diagonals that meet") {
+  // Queries are 1, key 3 alone is large: the last two rows attend to it, at distances 7 and 8.
+  Rows keys(12, {0.0});
+  keys[3] = {9.0};
+  const auto owned = stream_of(keys, Rows(12, {1.0}), {Rows(12, {1.0})});
+  const auto masks_of = [&](const std::vector<std::vector<Index>>& before) {
+    Masks masks = nothing(owned->stream, 12, 1);
+    for (Index row = 0; row < 12; ++row) {
+      for (const Index token : before[row / 2]) masks[0][row][token] = true;
+      for (Index token = row / 2 * 2; token <= row; ++token) masks[0][row][token] = true;
+    }
+    return masks;
+  };
+  // Columns 0 and 3, distances 0 and 7: rows 10 and 11 read tokens 3 and 4 by distance 7.
+  const Lines one{2, 2, 1, 1, 2};
+  const Masks by_one = masks_of({{}, {0}, {0, 3}, {0, 1, 3}, {0, 1, 2, 3}, {0, 3, 4}});
+  check_lines(owned->stream, 12, one, by_one);
+  CHECK(line_masks(owned->stream, 12, one) == by_one);
+  // Distance 8, too: rows 10 and 11 read tokens 2 and 3, and so 4 and 5 in place of 3 and 4.
+  const Lines two{1, 3, 1, 1, 2};
+  const Masks by_two = masks_of({{}, {0}, {0}, {0, 1}, {0, 1, 2, 3}, {0, 2, 3, 4, 5}});
+  check_lines(owned->stream, 12, two, by_two);
+  CHECK(line_masks(owned->stream, 12, two) == by_two);
+}
+
+TEST_CASE("minference reads the columns and diagonals of its code's rule") {
+  for (const Index prompt : {Index{1}, Index{7}, Index{48}, Index{59}}) {
+    const auto owned =
+        make_stream({.tokens = 62, .d = 4, .dv = 3, .heads_per_kv = 2, .query_size = 3});
+    for (const Lines& each :
+         {Lines{4, 9, 2, 3, 4}, Lines{0, 1, 0, 1, 4}, Lines{12, 5, 3, 2, 8}, Lines{2, 30, 4, 40, 5},
+          Lines{6, 6, 1, 1, 1}, Lines{90, 90, 8, 8, 8}}) {
+      CAPTURE(prompt);
+      CAPTURE(each.slash);
+      check_lines(owned->stream, prompt, each, line_masks(owned->stream, prompt, each));
+    }
+  }
 }
 
 }  // namespace prompt_mask_test

@@ -25,7 +25,7 @@ PARAMS = {"criticalkv": {"budget": 0.1, "norm": "value_l1"}, "subgen": {"delta_q
           "sparq": {"rank": 16}, "hsa": {"budget": 0.1, "rank": 32}, "loki": {"budget": 0.1, "rank": 32},
           "blasst": {"threshold": 1e-3}}
 # They replay a file, need a second pass over the prompt, or leave tokens out in rows of the prompt alone.
-WITHOUT = ("given", "kvzip", "xattention", "flexprefill")
+WITHOUT = ("given", "kvzip", "xattention", "flexprefill", "minference")
 
 
 def measured(*command):

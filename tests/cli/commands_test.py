@@ -123,13 +123,19 @@ class Commands(Folder):
             self.assertIn(f"{skip['cells']} {', '.join(skip['labels'])}: {skip['reason']}", text)
 
     def test_a_mask_of_prompt_rows_is_skipped_elsewhere_and_says_how_to_score_them(self):
-        masks = [{"algorithm": "xattention"}, {"algorithm": "flexprefill"}]
+        masks = [{"algorithm": "xattention"}, {"algorithm": "flexprefill"}, {"algorithm": "minference"}]
         plan = strict_json(self.data("plan", "--config", self.sweep(masks), "--json"))
         self.assertEqual(plan["skipped"], plan["cells"])
         for skip in plan["skips"]:
             members = json.loads("{" + skip["reason"].partition("score these with ")[2] + "}")
             plan = strict_json(self.data("plan", "--config", self.sweep(masks, **members), "--json"))
             self.assertEqual((plan["skipped"], plan["cells"] > 0), (0, True))
+        plan = strict_json(self.data("plan", "--config", self.sweep(masks, storage=["kivi"], **members), "--json"))
+        self.assertEqual(plan["skipped"], plan["cells"])
+        for skip in plan["skips"]:
+            of_entry = json.loads("{" + skip["reason"].partition("give it ")[2] + "}")
+            config = self.sweep([mask | of_entry for mask in masks], storage=["kivi"], **members)
+            self.assertEqual(strict_json(self.data("plan", "--config", config, "--json"))["skipped"], 0)
 
     def test_rows_that_the_prompt_does_not_have_are_told_of(self):
         config = self.sweep([{"algorithm": "window", "params": {"budget": 8}}],

@@ -22,49 +22,47 @@ class MaskedPrompt final : public Algorithm {
       return;
     }
     for (int g = 0; g < row.heads_per_kv; ++g) {
-      read_exactly(tokens_of(g, row), reading_head(g, row.heads_per_kv), sketch_);
+      read_exactly(mask_.tokens(g, row.row), reading_head(g, row.heads_per_kv), sketch_);
     }
   }
 
-  Derived derived() const override {
-    if (mask_.blocks == 0) return {};
-    return {{"read_blocks", mask_.fraction()}};
-  }
+  Derived derived() const override { return mask_.derived(); }
 
  private:
-  std::vector<Index> tokens_of(int g, const RowLogits& row) const {
-    std::vector<Index> out;
-    for (Index token = row.lo; token < row.end; ++token) {
-      if (mask_.reads(g, row.row / mask_.block, token / mask_.block)) out.push_back(token);
-    }
-    return out;
-  }
-
   const PromptMask& mask_;
   const Index prompt_;
 };
 
 }  // namespace
 
-PromptMask::PromptMask(Index prompt, Index tokens_of_block, int heads_per_kv)
+BlockMask::BlockMask(Index prompt, Index tokens_of_block, int heads_per_kv)
     : block(tokens_of_block),
       blocks((prompt + tokens_of_block - 1) / tokens_of_block),
       read(static_cast<std::size_t>(heads_per_kv),
            std::vector<std::uint8_t>(static_cast<std::size_t>(blocks * blocks), 0)) {}
 
-void PromptMask::read_all(int g) {
+void BlockMask::read_all(int g) {
   for (Index rows = 0; rows < blocks; ++rows) {
     for (Index tokens = 0; tokens <= rows; ++tokens) at(g, rows, tokens) = 1;
   }
 }
 
-double PromptMask::fraction() const {
+std::vector<Index> BlockMask::tokens(int g, Index row) const {
+  std::vector<Index> out;
+  for (Index token = 0; token <= row; ++token) {
+    if (read[g][row / block * blocks + token / block] != 0) out.push_back(token);
+  }
+  return out;
+}
+
+Derived BlockMask::derived() const {
+  if (blocks == 0) return {};
   Index pairs = 0;
   for (const std::vector<std::uint8_t>& head : read) {
     pairs = std::accumulate(head.begin(), head.end(), pairs);
   }
-  return 2.0 * static_cast<double>(pairs) /
-         static_cast<double>(std::ssize(read) * blocks * (blocks + 1));
+  return {{"read_blocks", 2.0 * static_cast<double>(pairs) /
+                              static_cast<double>(std::ssize(read) * blocks * (blocks + 1))}};
 }
 
 std::unique_ptr<Algorithm> masked_prompt(const PromptMask& mask, const CellContext& context) {

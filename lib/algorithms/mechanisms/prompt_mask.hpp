@@ -1,5 +1,5 @@
-// Sparse masks of a prompt: which blocks of tokens each block of prompt rows reads. A method
-// chooses them once, by all queries and keys of the prompt.
+// Sparse masks of a prompt: which tokens its rows read. A method chooses them once, by all queries
+// and keys of the prompt.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,30 @@
 namespace kvbench {
 
 struct PromptMask {
+  virtual ~PromptMask() = default;
+  // Tokens up to `row`, of the prompt, that query head `g` reads there, ascending.
+  virtual std::vector<Index> tokens(int g, Index row) const = 0;
+  // The fraction that is read, under its name.
+  virtual Derived derived() const = 0;
+};
+
+// A mask whose blocks of rows read blocks of tokens.
+struct BlockMask final : PromptMask {
   Index block = 1;                              // tokens, and rows, of a block
   Index blocks = 0;                             // the last one may be shorter
   std::vector<std::vector<std::uint8_t>> read;  // by query head: [blocks (rows), blocks (tokens)]
 
   // No block is read.
-  PromptMask(Index prompt, Index tokens_of_block, int heads_per_kv);
+  BlockMask(Index prompt, Index tokens_of_block, int heads_per_kv);
 
   std::uint8_t& at(int g, Index rows, Index tokens) { return read[g][rows * blocks + tokens]; }
-  bool reads(int g, Index rows, Index tokens) const { return read[g][rows * blocks + tokens] != 0; }
   // The lower triangle of a query head.
   void read_all(int g);
-  // Pairs of blocks that are read, as a fraction of those of the lower triangle, mean over query
-  // heads.
-  double fraction() const;
+  std::vector<Index> tokens(int g, Index row) const override;
+  Derived derived() const override;
 };
 
-// Reads the blocks of `mask` in rows of the prompt, and every token in later rows.
+// Reads the tokens of `mask` in rows of the prompt, and every token in later rows.
 std::unique_ptr<Algorithm> masked_prompt(const PromptMask& mask, const CellContext& context);
 
 // Table row that these methods share: tokens of a block.
@@ -43,7 +50,8 @@ Field<P> mask_block_field(Index P::* member) {
       .at_most(1e6);
 }
 
-// Describes a method whose parameters make a Work: shared work with a PromptMask as its result.
+// Describes a method whose parameters make a Work: shared work with a PromptMask as its result. The
+// fraction that `derived` describes is that of a BlockMask.
 template <class Work, class P>
 void describe_as_mask(TypedAlgorithm<P>& d, Work (*work)(const P&)) {
   d.for_less_memory = kKeepsEveryToken;

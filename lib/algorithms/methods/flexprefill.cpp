@@ -90,12 +90,12 @@ double root_divergence(const Numbers& p, const Numbers& q) {
 struct Mask {
   Parameters p;
 
-  using Result = PromptMask;
+  using Result = BlockMask;
 
-  PromptMask compute(const SharedContext& context) const {
+  BlockMask compute(const SharedContext& context) const {
     const StreamShape& shape = context.stream.shape;
     const Index prompt = context.prompt;
-    PromptMask out(prompt, p.block, shape.heads_per_kv);
+    BlockMask out(prompt, p.block, shape.heads_per_kv);
     const bool whole = prompt <= std::max(2 * p.block, blocks_of(p.least) * p.block);
     std::vector<Lines> lines;
     Rows keys;
@@ -169,7 +169,7 @@ struct Mask {
   Index most(Index blocks) const { return p.most ? std::min(blocks_of(*p.most), blocks) : blocks; }
 
   void choose(const SharedContext& context, int g, const Lines& lines, const Rows& keys,
-              PromptMask& out) const {
+              BlockMask& out) const {
     const Stream& stream = context.stream;
     Index columns = budget(lines.columns, out.blocks);
     Index diagonals = budget(lines.diagonals, out.blocks);
@@ -210,7 +210,7 @@ struct Mask {
   }
 
   // The pairs of blocks with the largest averages, over all rows together.
-  void read_largest(const SharedContext& context, int g, const Rows& keys, PromptMask& out) const {
+  void read_largest(const SharedContext& context, int g, const Rows& keys, BlockMask& out) const {
     const Stream& stream = context.stream;
     const Rows queries =
         means(context.prompt, stream.shape.d, [&](Index row) { return stream.query(g, row); });

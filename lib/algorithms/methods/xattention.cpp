@@ -48,10 +48,10 @@ struct Mask {
   Index stride;
   Index block;
 
-  using Result = PromptMask;
+  using Result = BlockMask;
 
-  PromptMask compute(const SharedContext& context) const {
-    PromptMask out(context.prompt, block, context.stream.shape.heads_per_kv);
+  BlockMask compute(const SharedContext& context) const {
+    BlockMask out(context.prompt, block, context.stream.shape.heads_per_kv);
     for (int g = 0; g < context.stream.shape.heads_per_kv; ++g) {
       for (Index rows = 0; rows < out.blocks; ++rows) {
         throw_if_stopped();
