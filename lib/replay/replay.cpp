@@ -163,8 +163,8 @@ class Group {
     const Index bytes = std::min(setting_.logit_bytes, most_logit_bytes(cells_.size()));
     Index at_once = std::max<Index>(1, bytes / std::max<Index>(1, row_bytes));
     // A part of a group of questions takes as long to answer as a whole one.
-    const Index whole = std::lcm(WeightTable::kPlaces, stream_.shape.heads_per_kv) /
-                        stream_.shape.heads_per_kv;
+    const Index whole =
+        std::lcm(WeightTable::kPlaces, stream_.shape.heads_per_kv) / stream_.shape.heads_per_kv;
     if (at_once > whole) at_once -= at_once % whole;
     std::vector<std::vector<Index>> blocks;
     for (auto first = rows.begin(); first != rows.end();) {
