@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/interleaved.hpp"
 #include "kernels/weight_table.hpp"
 #include "numerics/lanes.hpp"
 #include "numerics/unrolled.hpp"
@@ -164,8 +165,10 @@ void HostRows::lay_out(const LogitBlock& block, UnfilledDoubles& room) const {
       }
     };
     copy_some(0, std::min(all_first, tokens_));
-    for (Index j = all_first; j < all_last; ++j) {
-      for (Index q = 0; q < kAbreast; ++q) to[j * kAbreast + q] = from[q][j];
+    if (all_first < all_last) {
+      for (const double*& row : from) row += all_first;
+      interleave(from, all_last - all_first, to + all_first * kAbreast, kAbreast);
+      for (const double*& row : from) row -= all_first;
     }
     copy_some(std::max(all_first, all_last), tokens_);
   });

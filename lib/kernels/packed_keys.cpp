@@ -84,10 +84,10 @@ void PackedKeys::pack(Index count, const RowOf& row_of) {
 void PackedKeys::logits(const StreamShape& shape, const std::vector<const double*>& queries,
                         Index begin, Index end, double* out, Index stride) const {
   const Index count = std::ssize(queries);
-  for (Index j = begin; j < end; j += kPanels * Lanes::kCount) {
-    const double* panels = panels_.data() + j * d_;
-    for (Index q = 0; q < count; q += kRows) {
-      const Block compute = kBlocks[std::min<Index>(kRows, count - q) - 1];
+  for (Index q = 0; q < count; q += kRows) {
+    const Block compute = kBlocks[std::min<Index>(kRows, count - q) - 1];
+    for (Index j = begin; j < end; j += kPanels * Lanes::kCount) {
+      const double* panels = panels_.data() + j * d_;
       compute(shape.scale, queries.data() + q, panels, d_, out + q * stride + (j - begin), stride);
     }
   }

@@ -62,6 +62,12 @@ ConstMatrix with_both_triangles(Matrix& gram) {
   return {gram.data(), gram.rows(), gram.cols()};
 }
 
+// Adds a token to both triangles, with the bits of Grams::add().
+void add_one(Matrix& gram, const double* value) {
+  const Eigen::Map<const Eigen::VectorXd> v(value, gram.cols());
+  for (Index k = 0; k < gram.cols(); ++k) gram.col(k) += v[k] * v;
+}
+
 // Norms of tokens [first, last), whose squares no Gram matrix holds.
 void scaled_norms(ConstMatrix values, Index first, Index last, double& spectral,
                   double& frobenius) {
@@ -89,16 +95,22 @@ void chunk_norms(const Stream& stream, const std::vector<Index>& rows, std::size
   FollowedEigenvalue top(with_both_triangles(all), static_cast<Index>(last - first));
   for (std::size_t r = first; r < last; ++r) {
     const Index visible = stream.shape.visible_end(rows[r]);
-    if (stream.shape.first_visible(rows[r]) == lo) {
-      grams.add(gram, end, visible);
+    const Index from = stream.shape.first_visible(rows[r]);
+    if (from == lo && visible == end + 1) {
+      add_one(gram, stream.values.row(end));
     } else {
-      lo = stream.shape.first_visible(rows[r]);
-      gram = grams.range(lo, visible);
+      if (from == lo) {
+        grams.add(gram, end, visible);
+      } else {
+        gram = grams.range(from, visible);
+      }
+      with_both_triangles(gram);
     }
+    lo = from;
     end = visible;
     const double squares = gram.trace();
     if (NormSum::is_safe(squares)) {
-      spectral[r] = std::sqrt(top.of(with_both_triangles(gram)));
+      spectral[r] = std::sqrt(top.of({gram.data(), gram.rows(), gram.cols()}));
       frobenius[r] = std::sqrt(squares);
     } else {
       scaled_norms(stream.values, lo, visible, spectral[r], frobenius[r]);

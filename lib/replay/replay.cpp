@@ -5,9 +5,11 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <numeric>
 #include <utility>
 
 #include "kernels/row_block.hpp"
+#include "kernels/weight_table.hpp"
 #include "metrics/reference.hpp"
 #include "metrics/trivial_answers.hpp"
 #include "replay/cell_replay.hpp"
@@ -159,7 +161,11 @@ class Group {
   std::vector<std::vector<Index>> blocks_of(const std::vector<Index>& rows) const {
     const Index row_bytes = BlockRoom::kBytes * stream_.shape.heads_per_kv * stream_.shape.tokens;
     const Index bytes = std::min(setting_.logit_bytes, most_logit_bytes(cells_.size()));
-    const Index at_once = std::max<Index>(1, bytes / std::max<Index>(1, row_bytes));
+    Index at_once = std::max<Index>(1, bytes / std::max<Index>(1, row_bytes));
+    // A part of a group of questions takes as long to answer as a whole one.
+    const Index whole =
+        std::lcm(WeightTable::kPlaces, stream_.shape.heads_per_kv) / stream_.shape.heads_per_kv;
+    if (at_once > whole) at_once -= at_once % whole;
     std::vector<std::vector<Index>> blocks;
     for (auto first = rows.begin(); first != rows.end();) {
       const auto last = first + std::min<Index>(at_once, rows.end() - first);

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "algorithms/mechanisms/budget.hpp"
+#include "algorithms/mechanisms/softmax.hpp"
 #include "kernels/packed_keys.hpp"
+#include "numerics/aligned.hpp"
 #include "numerics/canonical.hpp"
 #include "numerics/lanes.hpp"
 #include "system/parallel.hpp"
@@ -60,71 +62,78 @@ std::vector<Index> kept_of_prompt(const PromptPass& pass, Index prompt, Index bu
 // Noisy logits of decode rows [first, last) and every query head of the scope against the tokens
 // that any of them can hold: those kept before `first`, then the rows' own.
 struct DecodeLogits {
-  std::vector<Index> columns;              // tokens, ascending
-  std::vector<std::vector<double>> heads;  // [heads][rows * columns]
-  std::vector<double> sinks;               // [heads] -infinity: none
+  std::vector<Index> columns;          // tokens, ascending
+  Index stride = 0;                    // elements between rows
+  std::vector<UnfilledDoubles> heads;  // [heads][rows, stride], of the columns that a row sees
+  std::vector<double> sinks;           // [heads] -infinity: none
 };
 
-DecodeLogits decode_logits(const ModelContext& context, const Scoring& scoring, std::uint32_t seed,
-                           const std::vector<Index>& kept, Index first, Index last) {
-  DecodeLogits out;
+// Into `out`, whose memory is used again.
+void decode_logits(const ModelContext& context, const Scoring& scoring, std::uint32_t seed,
+                   const std::vector<Index>& kept, Index first, Index last, DecodeLogits& out) {
   out.columns = kept;
   for (Index j = first; j < last; ++j) out.columns.push_back(j);
   const auto columns = std::ssize(out.columns);
+  out.stride = PackedKeys::whole_steps(columns);
+  out.sinks.clear();
   const std::vector<std::int32_t> tokens(out.columns.begin(), out.columns.end());
   context.for_each_stream([&](const Stream& stream) {
     const LogitNoise noise = scoring.noise_on(stream, seed);
-    const std::size_t first_head = out.heads.size();
-    for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
-      out.heads.emplace_back(static_cast<std::size_t>((last - first) * columns), 0.0);
-      out.sinks.push_back(stream.sink(g));
+    const std::size_t first_head = out.sinks.size();
+    for (int g = 0; g < stream.shape.heads_per_kv; ++g) out.sinks.push_back(stream.sink(g));
+    if (out.heads.size() < out.sinks.size()) out.heads.resize(out.sinks.size());
+    for (std::size_t h = first_head; h < out.sinks.size(); ++h) {
+      const auto numbers = static_cast<std::size_t>((last - first) * out.stride);
+      if (numbers > out.heads[h].capacity())
+        out.heads[h] = UnfilledDoubles();  // nothing of it is to be copied
+      out.heads[h].resize(numbers);
     }
     const PackedKeys keys(stream.keys, tokens);
     parallel_for((last - first + kRowsAtOnce - 1) / kRowsAtOnce, [&](Index block) {
       const Index start = first + block * kRowsAtOnce;
       const Index end = std::min(start + kRowsAtOnce, last);
-      std::vector<const double*> queries;
-      for (Index row = start; row < end; ++row) {
-        for (int g = 0; g < stream.shape.heads_per_kv; ++g) queries.push_back(stream.query(g, row));
-      }
-      const Index stride = PackedKeys::whole_steps(columns - (last - end));
-      std::vector<double> logits(queries.size() * static_cast<std::size_t>(stride));
-      keys.logits(stream.shape, queries, 0, stride, logits.data(), stride);
-      double* x = logits.data();
-      for (Index row = start; row < end; ++row) {
-        const Index seen = columns - (last - 1 - row);
-        const Index lo = std::lower_bound(out.columns.begin(), out.columns.begin() + seen,
-                                          stream.shape.first_visible(row)) -
-                         out.columns.begin();
-        for (int g = 0; g < stream.shape.heads_per_kv; ++g, x += stride) {
-          double* to =
-              out.heads[first_head + static_cast<std::size_t>(g)].data() + (row - first) * columns;
-          std::copy(x + lo, x + seen, to + lo);
-          for (Index c = lo; stream.shape.alibi && c < seen; ++c) {
-            add_alibi(stream, g, row, out.columns[c], out.columns[c] + 1, to + c);
-          }
-          for (Index c = lo; !noise.is_none() && c < seen; ++c) {
-            to[c] += noise.draw(g, row, out.columns[c]);
+      const Index seen_by_last = PackedKeys::whole_steps(columns - (last - end));
+      for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
+        std::vector<const double*> queries;
+        for (Index row = start; row < end; ++row) queries.push_back(stream.query(g, row));
+        double* x = out.heads[first_head + static_cast<std::size_t>(g)].data() +
+                    (start - first) * out.stride;
+        keys.logits(stream.shape, queries, 0, seen_by_last, x, out.stride);
+        if (!stream.shape.alibi && noise.is_none()) continue;
+        for (Index row = start; row < end; ++row, x += out.stride) {
+          const auto visible = std::lower_bound(out.columns.begin(), out.columns.end(),
+                                                stream.shape.first_visible(row));
+          for (Index c = visible - out.columns.begin(); c < columns - (last - 1 - row); ++c) {
+            const Index token = out.columns[c];
+            add_alibi(stream, g, row, token, token + 1, x + c);
+            if (!noise.is_none()) x[c] += noise.draw(g, row, token);
           }
         }
       }
     });
   });
-  return out;
 }
 
-// Adds every head's scores over the kept columns at one of the rows, counted from the first.
+// Adds every head's scores over the kept columns at one of the rows, counted from the first. `e` is
+// scratch memory.
 void add_scores(const DecodeLogits& logits, Index row, double tau,
-                const std::vector<std::size_t>& kept, std::vector<double>& totals) {
-  const std::size_t columns = logits.columns.size();
+                const std::vector<std::size_t>& kept, AlignedDoubles& e,
+                std::vector<double>& totals) {
   const std::size_t count = kept.size();
-  std::vector<double> e((count + Lanes::kCount - 1) / Lanes::kCount * Lanes::kCount);
-  for (std::size_t h = 0; h < logits.heads.size(); ++h) {
-    const double* x = logits.heads[h].data() + static_cast<std::size_t>(row) * columns;
+  e.resize((count + Lanes::kCount - 1) / Lanes::kCount * Lanes::kCount);
+  for (std::size_t h = 0; h < logits.sinks.size(); ++h) {
+    const double* x = logits.heads[h].data() + row * logits.stride;
     const double sink = logits.sinks[h] / tau;
-    for (std::size_t p = 0; p < count; ++p) e[p] = x[kept[p]] / tau;
-    double largest = std::max(sink, e.front());
-    for (std::size_t p = 0; p < count; ++p) largest = std::max(largest, e[p]);
+    for (std::size_t p = 0; p < count; ++p) e[p] = x[kept[p]];
+    if (tau != 1.0) {
+      for (double& each : e) each /= tau;
+    }
+    std::fill(e.begin() + static_cast<Index>(count), e.end(), kNoSink);
+    Lanes most = Lanes::all(sink);
+    for (std::size_t p = 0; p < e.size(); p += Lanes::kCount) {
+      most = Lanes::max(Lanes::load(&e[p]), most);
+    }
+    const double largest = most.largest();
     for (std::size_t p = 0; p < e.size(); p += Lanes::kCount) {
       canonical_exp(Lanes::load(&e[p]) - Lanes::all(largest)).store(&e[p]);
     }
@@ -161,13 +170,16 @@ ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Inde
   std::vector<Index> tokens = trace.prompt_kept;  // kept
   std::vector<double> f;
   for (const Index token : tokens) f.push_back(pass.totals[token]);
+  DecodeLogits logits;
+  AlignedDoubles e;
+  std::vector<double> scores;
   Index rows = 0;
   for (Index first = prompt; first < context.tokens; first += rows) {
     // Rows that are computed together need the logits of their own tokens too.
     const Index most = std::max(kLeastRows, std::ssize(tokens));
     rows = std::min(
         {rows_within(logit_bytes, pass.heads, std::ssize(tokens)), most, context.tokens - first});
-    const DecodeLogits logits = decode_logits(context, scoring, seed, tokens, first, first + rows);
+    decode_logits(context, scoring, seed, tokens, first, first + rows, logits);
     std::vector<std::size_t> kept(tokens.size());  // columns
     std::iota(kept.begin(), kept.end(), std::size_t{0});
     for (Index r = 0; r < rows; ++r) {
@@ -180,10 +192,10 @@ ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Inde
       while (logits.columns[kept[left]] < lo) ++left;
       kept.erase(kept.begin(), kept.begin() + static_cast<Index>(left));
       f.erase(f.begin(), f.begin() + static_cast<Index>(left));
-      std::vector<double> scores(kept.size(), 0.0);
+      scores.assign(kept.size(), 0.0);
       const double tau =
           scoring.tau_init + static_cast<double>(row - prompt + 1) * scoring.tau_step;
-      add_scores(logits, r, tau, kept, scores);
+      add_scores(logits, r, tau, kept, e, scores);
       for (std::size_t p = 0; p < f.size(); ++p) {
         f[p] = std::fma(scoring.decay, f[p], scoring.gain * scores[p]);
       }
