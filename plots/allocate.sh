@@ -26,7 +26,8 @@ for model in smollm2-135m:SmolLM2-135M-Instruct.Q4_1.gguf qwen2.5-coder-0.5b:qwe
       --out "$out/$half/errors" --quiet
   done
   for half in 0 1; do
-    .venv/bin/python -B plots/allocated.py "$out/$((1 - half))" "$out/$half"
+    .venv/bin/python -B plots/allocated.py "$out/$((1 - half))/errors/results.json" >"$out/$half/sweep.json"
     loop "$out/$half/sweep.json" $half
   done
 done
+say "allocate: $SECONDS s, in results/allocate"
