@@ -699,9 +699,15 @@ class Findings(unittest.TestCase):
 
 def ratio_of_five(over, under):
     """A geometric mean over five texts with its interval, to three digits."""
+    return [f"{each:.3g}" for each in ratio_of(over, under)]
+
+
+def ratio_of(over, under):
+    """A geometric mean over texts with its interval."""
     logs = [math.log(one / other) for one, other in zip(over, under, strict=True)]
-    reach = 2.776445 * stdev(logs) / len(logs) ** 0.5  # Student's t, four degrees of freedom
-    return [f"{math.exp(mean(logs) + side * reach):.3g}" for side in (0, -1, 1)]
+    quantile = {5: 2.776445, 9: 2.306004, 10: 2.262157}[len(logs)]  # Student's t
+    reach = quantile * stdev(logs) / len(logs) ** 0.5
+    return [math.exp(mean(logs) + side * reach) for side in (0, -1, 1)]
 
 
 def side(row, name="frobenius"):
