@@ -1,7 +1,8 @@
 """allocated.py RESULTS: a sweep of choices per layer, on stdout, for plots/allocate.sh.
 
 RESULTS has errors of configs/allocate.json. `kvbench allocate` chooses by them within the bytes of
-3 or 4 bits in all layers, and of a rule that measures nothing; that rule is in the sweep, too.
+3 or 4 bits in all layers. A rule that measures nothing is in the sweep, too: 4 bits in the first
+and last quarter of the layers, 2 bits in the others.
 """
 
 import json
@@ -50,25 +51,21 @@ def main(path: str) -> None:
     depth = len({cell["key"]["layer"] for cell in cells})
     texts = len({cell["key"]["sequence"] for cell in cells})
 
-    def rule(label: str, outer: int, more: str, fewer: str) -> tuple[dict[str, Any], int]:
-        """More bits in the outer layers, and the bytes of that."""
-        layers = [*range((outer + 1) // 2), *range(depth - outer // 2, depth)]
-        parts = [{"layers": layers, "storage": storages[more]}, {"storage": storages[fewer]}]
-        entry = {"algorithm": "exact", "label": label, "storage": [{"by_layer": parts}]}
-        size = (outer * totals[more] + (depth - outer) * totals[fewer]) // depth // texts
-        return entry, size
-
-    half, _ = rule("outer half in 4 bits, others in 2", depth // 2, FOUR, TWO)
-    ends, ends_size = rule("ends in 8 bits, others in 4", 2, EIGHT, FOUR)
+    outer = [*range((depth // 2 + 1) // 2), *range(depth - depth // 4, depth)]
+    parts = [{"layers": outer, "storage": storages[FOUR]}, {"storage": storages[TWO]}]
+    half = {
+        "algorithm": "exact",
+        "label": "outer half in 4 bits, others in 2",
+        "storage": [{"by_layer": parts}],
+    }
     every, alike = set(storages), {TWO, THREE, FOUR, EIGHT}
     three_bits = totals[THREE] // texts
     sweeps = [
         chosen(results, three_bits, every, "by layer, bytes of 3 bits"),
         chosen(results, three_bits, alike, "by layer, bits alone, bytes of 3 bits"),
         chosen(results, totals[FOUR] // texts, every, "by layer, bytes of 4 bits"),
-        chosen(results, ends_size, every, "by layer, bytes of ends in 8 bits"),
     ]
-    entries = [half, ends, *(sweep["algorithms"][0] for sweep in sweeps)]
+    entries = [half, *(sweep["algorithms"][0] for sweep in sweeps)]
     print(json.dumps({**sweeps[0], "algorithms": entries}, indent=1))
 
 
