@@ -47,6 +47,7 @@ MENU: dict[str, dict[str, str]] = {
     "Findings": {
         "plots/FINDINGS.md": "Findings",
         "plots/KEY_OFFSET.md": "Why low-bit keys fail on Qwen2.5",
+        "plots/ALLOCATE.md": "A storage per layer",
         "plots/PAGING.md": "The cost of paging",
         "plots/ANCHORS.md": "Tokens of an earlier layer",
         "plots/READING.md": "Compressed while it is read",

@@ -9,6 +9,7 @@ package is missing."""
 import contextlib
 import csv
 import io
+import itertools
 import json
 import math
 import os
@@ -450,6 +451,50 @@ class Findings(unittest.TestCase):
         self.assertEqual({layer for (name, at, _, layer), of in layers.items() if (name, at) == ("qfilters", 0.2) and of}, {6})
         self.assertEqual({of for (name, at, *_), of in layers.items() if (name, at) == ("expected_attention", 0.2)}, {0})
 
+    def test_claims_of_allocation(self):
+        """The page's table of ratios, every ratio of its prose, and the verdicts."""
+        text = (ROOT / "plots/ALLOCATE.md").read_text(encoding="utf-8")
+        models, found, known, alike = ("smollm2", "qwen2.5-coder-0.5b"), {}, set(), {}
+        for model in models:
+            halves, rows = [table(f"allocate/{model}_{half}") for half in (0, 1)], {}
+            for row in itertools.chain(*halves):
+                rows.setdefault(row["label"].partition(" | ")[0], {})[row["sequence"]] = row
+            for (over, one), (under, other) in itertools.permutations(rows.items(), 2):
+                texts = sorted(set(one) & set(other))
+                if len(texts) < 4:
+                    continue
+                for metric, name in (("KL", "kl.mean"), ("error", "errors.relative_frobenius_error")):
+                    logs = [[one[text][name] for text in texts], [other[text][name] for text in texts]]
+                    row = dict(zip(("frobenius", "frobenius_low", "frobenius_high"), ratio_of(*logs)))
+                    without = [ratio_of(*([*each[:i], *each[i + 1:]] for each in logs)) for i in range(len(texts))]
+                    same = sum((low > 1) - (high < 1) == side(row) for _, low, high in without)
+                    known.add(interval(row))
+                    found[model, f"{over} over {under}", metric] = (
+                        interval(row), f"{sum(map(lt, *logs))} of {len(texts)}", side(row), same if side(row) else 0)
+            for label in {row["label"].partition(" | ")[0] for row in halves[0] if row["label"].startswith("by layer")}:
+                one, other = (next(layers_of(row["label"]) for row in half if row["label"].startswith(f"{label} | "))
+                              for half in halves)
+                alike[model, label] = f"{sum(one[layer] == other[layer] for layer in one)} of {len(one)}"
+        lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+        lines = [line for line in lines if line[1:2] in (["KL"], ["error"])]
+        self.assertEqual(len(lines), 12)
+        for name, metric, *said in lines:
+            for model, own in zip(models, (said[:2], said[2:])):
+                self.assertEqual(tuple(own), found.get((model, name, metric), ("not run", ""))[:2], (model, name, metric))
+        page = " ".join(text.split())
+        self.assertLessEqual({"{} ({} to {})".format(*said) for said in INTERVAL.findall(page)}, known)
+        whole = {key: (decided, same) for key, (*_, decided, same) in found.items()}
+        for over, under, metric, verdict in (
+                ("by layer, bytes of 3 bits", "3 bits", "KL", (-1, 10)), ("by layer, bytes of 4 bits", "4 bits", "KL", (0, 0)),
+                ("by layer, bits alone, bytes of 3 bits", "3 bits", "KL", (0, 0)),
+                ("by layer, bytes of 3 bits", "outer half in 4 bits, others in 2", "KL", (-1, 10))):
+            self.assertEqual(whole["smollm2", f"{over} over {under}", metric], verdict)
+        for bits in (3, 4):
+            self.assertEqual(whole["qwen2.5-coder-0.5b", f"by layer, bytes of {bits} bits over {bits} bits", "KL"], (0, 0))
+        for bits, said in ((3, "25 of 30"), (4, "23 of 30")):
+            self.assertEqual(alike["smollm2", f"by layer, bytes of {bits} bits"], said)
+            self.assertIn(f"{bits} bits: {said}", page)
+
     def test_claims_of_anchors(self):
         """Verdicts, ranges and the table of its prose."""
         page = " ".join((ROOT / "plots/ANCHORS.md").read_text(encoding="utf-8").split())
@@ -741,9 +786,25 @@ class Findings(unittest.TestCase):
 
 def ratio_of_five(over, under):
     """A geometric mean over five texts with its interval, to three digits."""
+    return [f"{each:.3g}" for each in ratio_of(over, under)]
+
+
+def ratio_of(over, under):
+    """A geometric mean over texts with its interval."""
     logs = [math.log(one / other) for one, other in zip(over, under, strict=True)]
-    reach = 2.776445 * stdev(logs) / len(logs) ** 0.5  # Student's t, four degrees of freedom
-    return [f"{math.exp(mean(logs) + side * reach):.3g}" for side in (0, -1, 1)]
+    quantile = (4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157)[len(logs) - 3]  # Student's t
+    reach = quantile * stdev(logs) / len(logs) ** 0.5
+    return [math.exp(mean(logs) + side * reach) for side in (0, -1, 1)]
+
+
+def layers_of(label):
+    """By layer the storage that a label has."""
+    found = {}
+    for layers, storage in re.findall(r"layers ([\d,-]+) (K .+?)(?=, layers|$)", label):
+        for part in layers.split(","):
+            first, _, last = part.partition("-")
+            found |= dict.fromkeys(range(int(first), int(last or first) + 1), storage)
+    return found
 
 
 def side(row, name="frobenius"):
