@@ -31,7 +31,10 @@ TENSORS = {
 }
 # Arrays that are not [heads, tokens, columns]: their dimensions.
 FURTHER = {
-    **{"sinks": "Hq", "alibi_slopes": "Hq", "residual_norm": "rows", "wo": "Hq, dv, hidden"},
+    "sinks": "Hq",
+    "alibi_slopes": "Hq",
+    "residual_norm": "rows",
+    "wo": "Hq, dv, hidden",
     "key_bias": "Hkv, d",
 }
 # Facts of a layer that an array next to it gives, in place of an option.

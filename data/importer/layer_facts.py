@@ -54,8 +54,8 @@ def _number(place: str, name: str, held: Held) -> float | int:
         raise Fault(f"{place}: {held[1]}: expected a finite number {bounds}, got {value}")
     if least_is_open and dtype in ("float16", "bfloat16") and math.frexp(value)[0] != 0.5:
         raise Fault(
-            f"{place}: {held[1]}: expected float32 or float64, got {value:g} in {dtype}, in which it "
-            "may be rounded; give it as the model multiplies by it"
+            f"{place}: {held[1]}: expected float32 or float64, got {value:g} in {dtype}, in which "
+            "it may be rounded; give it as the model multiplies by it"
         )
     return value
 

@@ -135,9 +135,11 @@ class Layers(Recorded):
                     recorder.layer("text", 0, **pieces, scale=SCALE, tokens=TOKENS, key_bias=given)
             np.testing.assert_array_equal(kb.open_dump(path)["text"][0].key_bias, bias)
             self.assertEqual({cell["status"] for cell in recorder.results.cells}, {"ok"})
-        with self.assertRaisesRegex(kb.Error, r"key_bias has 15 numbers; expected \(2, 8\)"):
-            with self.recorder("wrong") as recorder:
-                recorder.layer("text", 0, **arrays(0), scale=SCALE, key_bias=np.ones(15))
+        with (
+            self.assertRaisesRegex(kb.Error, r"key_bias has 15 numbers; expected \(2, 8\)"),
+            self.recorder("wrong") as recorder,
+        ):
+            recorder.layer("text", 0, **arrays(0), scale=SCALE, key_bias=np.ones(15))
 
     def test_last_queries_alone_are_kept(self):
         sweep = {**SWEEP, "evaluate": {"rows": {"last": 8}}}

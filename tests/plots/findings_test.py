@@ -305,7 +305,7 @@ class Findings(unittest.TestCase):
         self.assertIn(f"At 0.5 SnapKV is right in {half[0]} and {half[1]}.", text)
         self.assertIn(f"It is right in {quest[0]} questions seen and {quest[1]} unseen.", text)
         self.check_protocols(f"{folder}/protocols", (0.2, "snapkv"), (0.2, "tova"))
-        rho = {(row["protocol"], row["asked"], row["metric"]): zero(row, "rho") + (row["holds"],)
+        rho = {(row["protocol"], row["asked"], row["metric"]): (*zero(row, "rho"), row["holds"])
                for row in table(f"{folder}/ranks") if row["depth"] == "all"}
         self.assertEqual([rho[protocol, at, "error"] for protocol, at in (
             ("seen", 0.2), ("unseen", 0.2), ("unseen - seen", 0.2), ("unseen", 0.5))], [(1, 10), (1, 4), (-1, 10), (1, 10)])
@@ -317,11 +317,11 @@ class Findings(unittest.TestCase):
                 (("all", "unseen", 0.2, "expected_attention", "uniform"), down + open_),
                 (("all", "unseen", 0.2, "h2o", "uniform"), down + open_),
                 (("all", "unseen", 0.2, "snapkv", "uniform"), open_ + open_),
-                (("all", "unseen", 0.2, "tova", "uniform"), (-1, 7) + open_),
+                (("all", "unseen", 0.2, "tova", "uniform"), (-1, 7, *open_)),
                 ((0.1, "unseen", 0.5, "h2o with decay", "h2o"), up + up),
                 ((0.1, "unseen", 0.2, "h2o with decay", "h2o"), up + open_),
                 ((0.5, "unseen", 0.2, "h2o with decay", "h2o"), open_ + open_),
-                ((0.5, "unseen", 0.5, "h2o with decay", "h2o"), open_ + (-1, 5)),
+                ((0.5, "unseen", 0.5, "h2o with decay", "h2o"), (*open_, -1, 5)),
                 (("all", "unseen", 0.2, "quest", "tova"), open_ + down),
                 (("all", "seen", 0.2, "quest", "tova"), up + up)):
             self.assertEqual(pairs[key], verdict, key)
