@@ -160,13 +160,7 @@ def export_sequence(
             {} if root else ropes,
             find_key_biases(model, ids, ropes),
         )
-        perplexity = read_through(
-            model,
-            ids,
-            sequence.name,
-            recorder,
-            pieces_of(model, plan.piece),
-        )
+        perplexity = read_through(model, ids, sequence.name, recorder, pieces_of(model, plan.piece))
         recorder.finish()
         exact = holds(plan.dtype, model.dtype) or plan.rounds
         if plan.repeat_part and prompt:
