@@ -263,8 +263,7 @@ class Planner {
     if (why || !setting.storage) return why;
     if (scores_prompt(group)) {
       return "evaluate.rows asks for rows of the prompt, which attend to keys and values that no "
-             "codec has written; leave storage out" +
-             std::string(entry.algorithm->masks_prompt ? "" : ", or score decode rows");
+             "codec has written; leave storage out, or score decode rows";
     }
     return reason_to_skip(*setting.storage, *entry.algorithm, *setting.params, group.shape,
                           group.prompt);
