@@ -471,6 +471,8 @@ class Findings(unittest.TestCase):
                     known.add(interval(row))
                     found[model, f"{over} over {under}", metric] = (
                         interval(row), f"{sum(map(lt, *logs))} of {len(texts)}", side(row), same if side(row) else 0)
+            if model == "smollm2":
+                gains = [(one, rows["3 bits"][text]) for text, one in rows["by layer, bytes of 3 bits"].items()]
             for label in {row["label"].partition(" | ")[0] for row in halves[0] if row["label"].startswith("by layer")}:
                 one, other = (next(layers_of(row["label"]) for row in half if row["label"].startswith(f"{label} | "))
                               for half in halves)
@@ -491,6 +493,9 @@ class Findings(unittest.TestCase):
             self.assertEqual(whole["smollm2", f"{over} over {under}", metric], verdict)
         for bits in (3, 4):
             self.assertEqual(whole["qwen2.5-coder-0.5b", f"by layer, bytes of {bits} bits over {bits} bits", "KL"], (0, 0))
+        self.assertEqual(sum(metric == "KL" and said[i] != "not run" for _, metric, *said in lines for i in (0, 2)), 9)
+        logs = [math.log(one["kl.mean"] / other["kl.mean"]) for one, other in gains]
+        self.assertGreater(mean(logs) + 3.621868 * stdev(logs) / 10**0.5, 0)  # Student's t by Bonferroni, nine degrees
         for bits, said in ((3, "25 of 30"), (4, "23 of 30")):
             self.assertEqual(alike["smollm2", f"by layer, bytes of {bits} bits"], said)
             self.assertIn(f"{bits} bits: {said}", page)
