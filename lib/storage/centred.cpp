@@ -116,8 +116,7 @@ std::optional<std::string> cannot_centre(const Params& params, const StreamShape
   }
   if (shape.rope == nullptr) {
     return "centre bias subtracts the key bias as RoPE turned it, but the dump has no RoPE data "
-           "for "
-           "this layer; write its rope group (inv_freq [0] if nothing turns keys), or choose "
+           "for this layer; write its rope group (inv_freq [0] if nothing turns keys), or choose "
            "centre mean";
   }
   return std::nullopt;

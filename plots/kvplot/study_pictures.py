@@ -143,7 +143,7 @@ def error_over_distance(tables: Tables) -> pyplot.Figure:
     return _asked(figure, axes, "Frobenius error")
 
 
-# Folders of tables of questions: words.
+# Titles of panels, by the folder of their tables.
 QUESTIONED = {
     "questions": "SmolLM2-135M, four distances",
     "questions/gemma": "Gemma 3 270M, two distances",

@@ -197,6 +197,25 @@ class Findings(unittest.TestCase):
         self.assertEqual(sorted(rows, key=lambda head: rows[head]["exact | K kivi V kivi"])[-2:], [(9, 1), (11, 1)])
         self.assertLess(max(bias[9, 1], bias[11, 1]), 6)
 
+    def test_keys_less_the_bias(self):
+        heads = by(table("qwen/key_bias_heads"), "label", "layer", "kv_head")
+        shipped = {(row["layer"], row["kv_head"]): row for row in table("qwen/key_errors")}
+
+        def ratios(name, over, under, layers):
+            return sorted(row[name] / heads[label.replace(over, under), layer, head][name] for (label, layer, head), row
+                          in heads.items() if label == f"exact | K q4_0 centre={over} V float" and layer in layers)
+
+        for (label, *head), row in heads.items():
+            if "mean" in label:  # another export of the same text
+                self.assertAlmostEqual(row["errors.key_error"] / shipped[tuple(head)][label], 1, 4)
+        every, keys, before = (0, 1, 12, 23), "errors.key_error", " rope=before"
+        found = (ratios(keys, f"bias{before}", f"mean{before}", every),
+                 ratios("errors.relative_frobenius_error", f"bias{before}", f"mean{before}", every),
+                 ratios(keys, "bias", "mean", (0, 1)), ratios(keys, "bias", "mean", (12, 23)))
+        self.assertEqual([(len(each), f"{each[0]:.2f} to {each[-1]:.2f}") for each in found], [
+            (8, "1.06 to 2.09"), (8, "1.03 to 1.45"), (4, "0.08 to 0.84"), (4, "1.19 to 1.50")])
+        self.assertLess(max(abs(each - 1) for each in ratios(keys, "bias", f"bias{before}", every)), 0.04)
+
     def test_heads_with_large_biases_of_the_larger_model(self):
         rows = {(row["layer"], row["kv_head"]): row for row in table("qwen2.5-coder-1.5b/storages")}
         bias = {(row["layer"], row["kv_head"]): row["norm"] for row in table("qwen2.5-coder-1.5b/key_bias")}
@@ -471,6 +490,8 @@ class Findings(unittest.TestCase):
                     known.add(interval(row))
                     found[model, f"{over} over {under}", metric] = (
                         interval(row), f"{sum(map(lt, *logs))} of {len(texts)}", side(row), same if side(row) else 0)
+            if model == "smollm2":
+                gains = [(one, rows["3 bits"][text]) for text, one in rows["by layer, bytes of 3 bits"].items()]
             for label in {row["label"].partition(" | ")[0] for row in halves[0] if row["label"].startswith("by layer")}:
                 one, other = (next(layers_of(row["label"]) for row in half if row["label"].startswith(f"{label} | "))
                               for half in halves)
@@ -491,6 +512,9 @@ class Findings(unittest.TestCase):
             self.assertEqual(whole["smollm2", f"{over} over {under}", metric], verdict)
         for bits in (3, 4):
             self.assertEqual(whole["qwen2.5-coder-0.5b", f"by layer, bytes of {bits} bits over {bits} bits", "KL"], (0, 0))
+        self.assertEqual(sum(metric == "KL" and said[i] != "not run" for _, metric, *said in lines for i in (0, 2)), 9)
+        logs = [math.log(one["kl.mean"] / other["kl.mean"]) for one, other in gains]
+        self.assertGreater(mean(logs) + 3.621868 * stdev(logs) / 10**0.5, 0)  # Student's t by Bonferroni, nine degrees
         for bits, said in ((3, "25 of 30"), (4, "23 of 30")):
             self.assertEqual(alike["smollm2", f"by layer, bytes of {bits} bits"], said)
             self.assertIn(f"{bits} bits: {said}", page)

@@ -135,7 +135,7 @@ def tensor_of(name: str, given: Any) -> Any:
 
 
 def _from_dlpack(name: str, given: Any) -> NDArray[Any]:
-    """An object that says its numbers by DLPack alone."""
+    """The numbers of an object that has DLPack alone."""
     try:
         return np.from_dlpack(given)
     except Exception as error:  # each library has exceptions of its own

@@ -240,7 +240,7 @@ def _refuse_other_names(algorithm: str, params: dict[str, Any]) -> None:
 
 
 def _refuse_heads(q: Any, k: Any, v: Any) -> None:
-    """A layer's keys, of several heads."""
+    """Refuses the keys of several KV heads, and says how to give those of one."""
     heads, queries = (each.shape[0] if len(each.shape) == 3 else 1 for each in (k, q))
     if heads == 1 or v.shape[:-1] != k.shape[:-1] or queries % heads:
         return

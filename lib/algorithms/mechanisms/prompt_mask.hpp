@@ -57,7 +57,7 @@ void describe_as_mask(TypedAlgorithm<P>& d, Work (*work)(const P&)) {
   d.for_less_memory = kKeepsEveryToken;
   d.answers_prompt_rows = true;
   d.masks_prompt = true;
-  d.limits.alibi = d.id + " chooses blocks by queries and keys alone";
+  d.limits.alibi = d.id + " chooses tokens by queries and keys alone";
   d.limits.all_tokens = d.id + " masks rows that see no later token";
   d.derived = {{"read_blocks",
                 "pairs of a block of rows and a block of tokens that are read, as a fraction of "
