@@ -324,9 +324,13 @@ MASKED = {
     ("streaming_llm", "xattention"): "window, 64 sinks / XAttention",
     ("streaming_llm, 4 sinks", "xattention"): "window, 4 sinks / XAttention",
     ("streaming_llm", "flexprefill"): "window, 64 sinks / FlexPrefill",
+    ("minference", "xattention"): "MInference / XAttention",
+    ("minference", "flexprefill"): "MInference / FlexPrefill",
+    ("streaming_llm", "minference"): "window, 64 sinks / MInference",
     ("xattention", "exact masses"): "XAttention / exact masses",
     ("flexprefill", "exact masses"): "FlexPrefill / exact masses",
     ("streaming_llm", "exact masses"): "window, 64 sinks / exact masses",
+    ("minference", "exact masses"): "MInference / exact masses",
 }
 
 
