@@ -1,4 +1,4 @@
-"""python -m kvplot prefill RESULTS --out DIR: what masks of a prompt's blocks cost.
+"""python -m kvplot prefill RESULTS --out DIR: what masks of a prompt cost.
 
 RESULTS are runs of configs/prefill.json on dumps of one model. `read` is the fraction of the pairs
 of a query and a key that are computed, of those that exact attention computes in the prompt. Where
@@ -27,12 +27,18 @@ from kvplot.statistics import at_equal
 from kvplot.study_tables import METRICS, add_study, ratio_table, write
 
 BLOCKS = "derived.read_blocks"
+PAIRS_READ = "derived.read_pairs"
 BLOCK = "params.block"
-SETTINGS = ["params.threshold", "params.coverage", "params.budget"]
+SETTINGS = ["params.threshold", "params.coverage", "params.budget", "params.slash"]
 BEST = "exact masses"
-MASK, RULE, WINDOW = "xattention", "flexprefill", "streaming_llm"
+MASK, RULE, WINDOW, LINES = "xattention", "flexprefill", "streaming_llm", "minference"
 # By method those that are compared with it. Not all layers have the exact masses.
-PAIRS = {BEST: (MASK, RULE, WINDOW), MASK: (RULE, WINDOW, f"{WINDOW}, 4 sinks"), RULE: (WINDOW,)}
+PAIRS = {
+    BEST: (MASK, RULE, WINDOW, LINES),
+    MASK: (RULE, WINDOW, f"{WINDOW}, 4 sinks", LINES),
+    RULE: (WINDOW, LINES),
+    LINES: (WINDOW,),
+}
 AT = (0.45, 0.6)
 SETTING = ["block", "method", "setting"]
 
@@ -49,7 +55,8 @@ def run(arguments: Namespace) -> list[str]:
     of_text = heads.groupby([*SETTING, "dump", "sequence"])[["read", *METRICS]].mean()
     texts = of_text.reset_index().assign(layer=0, kv_head=0)
     each = paired(heads, at_fractions(heads), PAIRS)
-    whole = paired(texts, at_fractions(texts), {MASK: PAIRS[MASK], RULE: PAIRS[RULE]})
+    of_all_layers = {name: PAIRS[name] for name in (MASK, RULE, LINES)}
+    whole = paired(texts, at_fractions(texts), of_all_layers)
     both = pandas.concat([each.assign(equal="head"), whole.assign(equal="text")]).dropna()
     others = {MASK: heads["method"].unique()}
     settings = paired(heads, heads.assign(at=heads["read"]), others)
@@ -108,25 +115,27 @@ def paired(
 
 
 def read(path: Path) -> pandas.DataFrame:
-    """One row per cell; a window has one for each size of a block in its unit."""
-    columns = [*METRICS.values(), BLOCKS, BLOCK, *SETTINGS, "prompt_tokens"]
+    """One row per cell; a mask not of blocks has one for each size of a block in its unit."""
+    columns = [*METRICS.values(), BLOCKS, PAIRS_READ, BLOCK, *SETTINGS, "prompt_tokens"]
     cells = load_results(path, columns)
     cells = cells[cells["status"] == "ok"]
     cells = cells.reindex(columns=list(dict.fromkeys([*cells.columns, *columns])))
-    masks, windows = cells[cells[BLOCK].notna()], cells[cells[BLOCK].isna()]
+    masks, others = cells[cells[BLOCKS].notna()], cells[cells[BLOCKS].isna()]
     sizes = masks[[*UNIT, BLOCK]].drop_duplicates()
-    windows = windows.drop(columns=BLOCK).merge(sizes, on=UNIT)
-    cells = pandas.concat([masks, windows], ignore_index=True)
+    others = others.drop(columns=BLOCK).merge(sizes, on=UNIT)
+    cells = pandas.concat([masks, others], ignore_index=True)
     prompt, block = cells["prompt_tokens"], cells[BLOCK].astype(int)
     setting = cells[SETTINGS].astype(float).bfill(axis=1).iloc[:, 0]
     # All blocks of the diagonal are read, and row and column in them are above it in one half.
     count = prompt // block
     in_blocks = cells[BLOCKS] * count * (count + 1) / 2 * block**2 - prompt * (block - 1) / 2
-    pairs = in_blocks.fillna(setting * (2 * prompt - setting + 1) / 2)
+    every = prompt * (prompt + 1) / 2
+    in_window = setting * (2 * prompt - setting + 1) / 2
+    pairs = in_blocks.fillna(cells[PAIRS_READ].astype(float) * every).fillna(in_window)
     return cells.rename(columns={metric: name for name, metric in METRICS.items()}).assign(
         method=cells["label"],
         block=block,
         setting=setting,
         blocks=cells[BLOCKS].astype(float),
-        read=(pairs / (prompt * (prompt + 1) / 2)).astype(float),
+        read=(pairs / every).astype(float),
     )

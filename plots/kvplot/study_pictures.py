@@ -324,9 +324,13 @@ MASKED = {
     ("streaming_llm", "xattention"): "window, 64 sinks / XAttention",
     ("streaming_llm, 4 sinks", "xattention"): "window, 4 sinks / XAttention",
     ("streaming_llm", "flexprefill"): "window, 64 sinks / FlexPrefill",
+    ("minference", "xattention"): "MInference / XAttention",
+    ("minference", "flexprefill"): "MInference / FlexPrefill",
+    ("streaming_llm", "minference"): "window, 64 sinks / MInference",
     ("xattention", "exact masses"): "XAttention / exact masses",
     ("flexprefill", "exact masses"): "FlexPrefill / exact masses",
     ("streaming_llm", "exact masses"): "window, 64 sinks / exact masses",
+    ("minference", "exact masses"): "MInference / exact masses",
 }
 
 
@@ -339,7 +343,7 @@ def prefill(tables: Tables) -> pyplot.Figure:
         rows = tables.read(f"{folder}/prefill")
         rows = rows[(rows["equal"] == "head") & (rows["block"] == 128)]
         for shift, colour, (at, part) in zip((-0.16, 0.16), COLOURS, rows.groupby("at")):
-            own = part.set_index(["method", "other"]).loc[list(MASKED)]
+            own = part.set_index(["method", "other"]).reindex(list(MASKED))
             dots(axis, own, "frobenius", [colour] * len(own), shift=shift)
             looks[f"{at:g} of the pairs"] = colour
         axis.set_title(title)

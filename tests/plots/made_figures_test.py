@@ -362,20 +362,22 @@ class Made(unittest.TestCase):
 
     def test_prefill_pairs_rules_at_equal_fractions_of_the_pairs(self):
         """In a prompt of 4 tokens in blocks of 2 there are 10 pairs. Two of the three blocks are those of the diagonal,
-        with 6 pairs; a window of 2 tokens reads 7. Errors are a exp(-3 read): a is 1 with xattention, 3 with a window, and 2, 4
-        and 8 with flexprefill in three texts. They are half as high in a second head. One setting of xattention reads all."""
+        with 6 pairs; a window of 2 tokens reads 7. Errors are a exp(-3 read): a is 1 with xattention, 3 with a window, 6 with
+        minference, whose blocks are others, and 2, 4 and 8 with flexprefill in three texts. They are half as high in a second
+        head. One setting of xattention reads all."""
         settings = [("xattention", {"block": 2, "threshold": 0.2}, 0.6, 2 / 3), ("xattention", {"block": 2, "threshold": 0.6}, 0.8, 2.5 / 3),
                     ("xattention", {"block": 2, "threshold": 0.9}, 1.0, 1.0), ("flexprefill", {"block": 2, "coverage": 0.2}, 0.6, 2 / 3),
                     ("flexprefill", {"block": 2, "coverage": 0.6}, 0.8, 2.5 / 3), ("streaming_llm", {"budget": 1}, 0.4, None),
-                    ("streaming_llm", {"budget": 2}, 0.7, None), ("streaming_llm", {"budget": 3}, 0.9, None)]
+                    ("streaming_llm", {"budget": 2}, 0.7, None), ("streaming_llm", {"budget": 3}, 0.9, None),
+                    ("minference", {"block": 1, "slash": 1}, 0.5, None), ("minference", {"block": 1, "slash": 2}, 0.7, None)]
         cells = []
         for sequence, head, (method, params, read, blocks) in itertools.product("012", (0, 1), settings):
-            a = {"xattention": 1.0, "flexprefill": 2.0 ** (1 + int(sequence)), "streaming_llm": 3.0}[method]
+            a = {"xattention": 1.0, "flexprefill": 2.0 ** (1 + int(sequence)), "streaming_llm": 3.0, "minference": 6.0}[method]
             error = a / (1 + head) * math.exp(-3 * read) if read < 1 else 1e-17
             out = cell(method, params, error, 1.0, kv_head=head)
             out["key"] |= {"sequence": sequence, "prompt_tokens": 4}
             out["errors"]["relative_spectral_error"] = out["errors"]["relative_frobenius_error"]
-            cells.append({**out, "id": out["id"] + sequence, "derived": {"read_blocks": blocks} if blocks else {}})
+            cells.append({**out, "id": out["id"] + sequence, "derived": {"read_blocks": blocks} if blocks else {"read_pairs": read} if method == "minference" else {}})
         self.results(cells)
         path = self.folder / "results.json"
         table, layers, settings = map(pandas.read_csv, prefill.run(Namespace(results=[path], out=self.folder)))
@@ -390,12 +392,15 @@ class Made(unittest.TestCase):
             self.assertAlmostEqual(numpy.log2(row["frobenius_low"]), 2 - 4.302653 / numpy.sqrt(3), places=5)
             row = table.loc[equal, "streaming_llm", "xattention"]
             self.assertEqual((round(row["frobenius"], 9), row["holds"]), (3.0, 3))
-            self.assertAlmostEqual(table.loc[equal, "streaming_llm", "flexprefill"]["frobenius"], 0.75)
+            for method, other, ratio in (("streaming_llm", "flexprefill", 0.75), ("minference", "xattention", 6.0),
+                                         ("minference", "flexprefill", 1.5), ("streaming_llm", "minference", 0.5)):
+                self.assertAlmostEqual(table.loc[equal, method, other]["frobenius"], ratio)
         self.assertAlmostEqual(table.loc["head", "flexprefill", "xattention"]["error"], 14 / 3 * 0.75 * math.exp(-1.8))
         self.assertEqual(list(layers["layer"].unique()), [0])
         settings = settings.set_index(["method", "setting"])
         numpy.testing.assert_allclose(settings.loc["xattention"]["read"], [0.6, 0.8, 1.0])
         numpy.testing.assert_allclose(settings.loc["streaming_llm"]["read"], [0.4, 0.7, 0.9])
+        numpy.testing.assert_allclose(settings.loc["minference"]["read"], [0.5, 0.7])
         numpy.testing.assert_allclose(settings.loc["flexprefill"]["frobenius"][:2], 4.0)
         # A window of 1 reads less than any mask, one of 3 more than any that has an error.
         numpy.testing.assert_allclose(settings.loc["streaming_llm"]["frobenius"], [numpy.nan, 3.0, numpy.nan])
