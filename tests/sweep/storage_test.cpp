@@ -134,9 +134,10 @@ TEST_CASE("a cell that cannot be stored so is skipped with the reason") {
       "that writes tokens singly, such as token");
   CHECK(reason_of("h2o", R"("budget": 40)", R"("token")") == "");
   // A mask of the prompt leaves nothing out of decode rows.
-  CHECK(reason_of("flexprefill", "", R"("bf16", "evaluate": {"rows": {"prompt": "all"}})") ==
-        "flexprefill leaves tokens out in rows of the prompt alone, before K bf16 V bf16 has written "
-        "the cache; give it \"storage\": \"float\"");
+  CHECK(
+      reason_of("flexprefill", "", R"("bf16", "evaluate": {"rows": {"prompt": "all"}})") ==
+      "flexprefill leaves tokens out in rows of the prompt alone, before K bf16 V bf16 has written "
+      "the cache; give it \"storage\": \"float\"");
   CHECK(reason_of("performer", "", R"("q8_0")").find("random features") != std::string::npos);
   const std::string channels = R"({"values": {"codec": "int", "per": "channel", "group": 8}})";
   CHECK(reason_of("snapkv", R"("budget": 40)", channels) == "");
