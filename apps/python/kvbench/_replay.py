@@ -25,9 +25,10 @@ from kvbench._arrays import (
     whole,
 )
 from kvbench._dumps import Layer
+from kvbench._layer_heads import facts_of, layer_prompts, tensors_of
 from kvbench._listing import algorithms
-from kvbench._method_calls import MethodTable, method_table, prompt_of
-from kvbench._methods import Prompt, decides_for_layer, is_method, parameters
+from kvbench._method_calls import MethodTable, method_table
+from kvbench._methods import decides_for_layer, is_method, parameters
 from kvbench._run import entry_with_absolute_paths, storage_with_absolute_paths, with_absolute_paths
 
 _PLACE = "kvbench.replay"
@@ -100,23 +101,6 @@ class Replay:
         )
 
 
-def _layer_prompts(made: Any, source: Layer, tokens: int | None, prompt: Prompt) -> list[Prompt]:
-    """Tensors of all KV heads of the layer, cut as `prompt`."""
-    p, rows = len(prompt.k), prompt.q.shape[1]
-    prompts = []
-    for head in range(source.kv_heads):
-        q, k, v = _head(source, head, tokens)
-        copies = (q[:, :rows].copy(), k[:p].copy(), v[:p].copy())
-        rest = (
-            *(prompt.scale, prompt.window, prompt.softcap, prompt.sequence, prompt.layer, head),
-            _of_group("sinks", source, head),
-            _of_group("alibi_slopes", source, head),
-            prompt.chunk,
-        )
-        prompts.append(prompt_of(made, (*copies, *rest), prompt.seed or 0))
-    return prompts
-
-
 def _asked(made: Any, source: Layer | None, tokens: int | None) -> MethodTable:
     """A method for the extension: of whole layers, it sees the layer's other heads."""
     if not decides_for_layer(made):
@@ -129,38 +113,8 @@ def _asked(made: Any, source: Layer | None, tokens: int | None) -> MethodTable:
     return method_table(
         type(made),
         raises=True,
-        whole_layer=lambda prompt: _layer_prompts(made, source, tokens, prompt),
+        whole_layer=lambda prompt: layer_prompts(made, source, tokens, prompt, _PLACE),
     )
-
-
-def _head(layer: Layer, head: int, tokens: int | None) -> tuple[Any, Any, Any]:
-    """q [G, Nq, d], k [n, d] and v [n, dv] of a KV head, of the first `tokens` tokens."""
-    if not 0 <= head < layer.kv_heads:
-        raise _core.Error(
-            f"{_PLACE}: there is no KV head {head}; heads are 0 to {layer.kv_heads - 1}"
-        )
-    if layer.kv_layer is not None:
-        raise _core.Error(
-            f"{_PLACE}: layer {layer.index} reads the keys of layer {layer.kv_layer}, whose cache "
-            f"is compressed for both; give layer {layer.kv_layer}"
-        )
-    q = _by_query_head(layer, head, [each.q for each in (layer, *layer.readers)])
-    k, v = layer.k[head], layer.v[head]
-    if tokens is None:
-        return q, k, v
-    if not 1 <= tokens <= layer.tokens:
-        raise _core.Error(
-            f"{_PLACE}: tokens must be from 1 to {layer.tokens}, all of the sequence, got {tokens}"
-        )
-    return q[:, : layer.query_rows - (layer.tokens - tokens)], k[:tokens], v[:tokens]
-
-
-def _norms(layer: Layer, head: int, tokens: int | None) -> Any:
-    """wo_v_l1 [G, n] of a KV head, of the first `tokens` tokens; None if the dump has none."""
-    norms = [each.wo_v_l1 for each in (layer, *layer.readers)]
-    if any(each is None for each in norms):
-        return None
-    return _by_query_head(layer, head, norms)[:, :tokens]
 
 
 def _arrays(tensors: list[Any], value_in_key: int | None) -> tuple[Any, Any, Any]:
@@ -198,23 +152,6 @@ def _rows(given: Any) -> Any:
     if (isinstance(given, (list, tuple)) or hasattr(given, "__array__")) and np.ndim(given) > 0:
         refuse_mask(f"{_PLACE}: rows", np.asarray(given), "rows")
     return number(given)
-
-
-def _by_query_head(layer: Layer, head: int, by_layer: list[Any]) -> Any:
-    """The values of the query heads that share a KV head: the layer's, then its readers'."""
-    parts = []
-    for each, values in zip((layer, *layer.readers), by_layer, strict=True):
-        group = each.query_heads // each.kv_heads
-        parts.append(values[head * group : (head + 1) * group])
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _of_group(name: str, layer: Layer, head: int) -> list[float]:
-    """The values of the query heads that share a KV head."""
-    by_layer = [getattr(each, name) for each in (layer, *layer.readers)]
-    if by_layer[0] is None:
-        return []
-    return list(map(float, _by_query_head(layer, head, by_layer)))
 
 
 def _keyword_text(name: str, value: Any) -> str:
@@ -454,24 +391,8 @@ def replay(
         fixed += ["wo_v_l1"] if wo_v_l1 is not None else []
         if fixed:
             raise _core.Error(f"{_PLACE}: {', '.join(fixed)}: the layer says it; leave it out")
-        arrays = _head(source, head, tokens)
-        stream: dict[str, Any] = {
-            "sequence": source.sequence,
-            "layer": source.index,
-            "n_layers": source.dump.n_layers,
-            "scale": source.scale,
-            "window": source.window,
-            "softcap": source.softcap,
-            "sinks": _of_group("sinks", source, head),
-            "alibi_slopes": _of_group("alibi_slopes", source, head),
-            "causal": source.causal,
-            "chunk": source.chunk,
-            "value_in_key": source.value_in_key is not None,
-            "rope": source.rope,
-            "key_bias": [] if source.key_bias is None else source.key_bias[head].tolist(),
-            "fingerprint": source.dump.fingerprint,
-            "wo_v_l1": _norms(source, head, tokens),
-        }
+        arrays = tensors_of(source, head, tokens, _PLACE)
+        stream: dict[str, Any] = facts_of(source, head, tokens)
         if prompt == "dump":
             if source.prompt_tokens is None:
                 raise _core.Error(f"{_PLACE}: the dump has no prompt_tokens; give prompt a number")
