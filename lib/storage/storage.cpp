@@ -7,7 +7,6 @@
 #include <cmath>
 #include <vector>
 
-#include "storage/centred.hpp"
 #include "storage/keys_by_position.hpp"
 
 namespace kvbench {
@@ -259,14 +258,10 @@ std::optional<std::string> reason_to_skip(const Storage& storage,
   if (auto why = algorithm.not_stored(params)) return why;
   if (!storage.keys.is_float() && is_by_position(storage.keys.params) &&
       algorithm.makes_values(params)) {
-    const bool before = is_before_rope(storage.keys.params);
-    const char* both =
-        is_less_bias(storage.keys.params) ? "rope after and centre mean" : "rope after";
     return fmt::format(
-        "{} turns {} by the positions of their tokens, and {} makes "
-        "vectors of its own, which have no position; choose {}",
-        before ? "rope before" : "centre bias", before ? "keys" : "the bias of keys", algorithm.id,
-        before ? both : "centre mean");
+        "rope before and centre bias change keys by the positions of their tokens, and {} makes "
+        "vectors of its own, which have no position; choose rope after, and centre mean or none",
+        algorithm.id);
   }
   const StorageLayout layout(&storage, shape, prompt, 1);
   if (layout.group(CacheTensor::kValues) > 1 && algorithm.makes_values(params)) {
