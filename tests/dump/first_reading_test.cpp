@@ -148,7 +148,8 @@ TEST_CASE("a dump on which HDF5 loops is refused by name, beside other threads" 
 #if H5_VERSION_GE(1, 14, 0)
   CHECK((said.empty() || says(said, {path})));  // it does not loop from 1.14 on
 #else
-  CHECK(says(said, {path, "memory"}));
+  // The loop takes memory too; the machine's speed decides which limit it meets first.
+  CHECK((says(said, {path, "memory"}) || says(said, {path, "did not come to an end"})));
 #endif
   stop = true;
   other.join();
