@@ -28,7 +28,11 @@ class Buildah:
                        "--runroot", f"{folder}/run"]
 
     def __call__(self, *words):
-        done = subprocess.run([*self._words, *map(str, words)], capture_output=True, text=True, check=False)
+        for _ in range(3):
+            done = subprocess.run([*self._words, *map(str, words)], capture_output=True, text=True, check=False)
+            # Buildah runs a sealed copy of itself, and a busy machine can refuse the seal before any command runs.
+            if "sealing memfd copy" not in done.stderr:
+                break
         if done.returncode != 0:
             raise AssertionError(f"buildah {' '.join(map(str, words))}\n{(done.stdout + done.stderr)[-4000:]}")
         return done.stdout
