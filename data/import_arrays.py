@@ -35,6 +35,7 @@ with packages("import_arrays.py"):
         Difference,
         LayerShape,
         LayerWriter,
+        equal_ends,
         is_of_second_format,
         layer_differences,
     )
@@ -61,7 +62,6 @@ PROGRAM = "import_arrays.py"
 # Tensors above these sizes, in bytes, may not be compressed further, as the program has it.
 MAX_COMPRESSED = 100
 SMALL_TENSOR, SMALL_DUMP = 2**22, 2**28
-REPEATED = 8  # equal tokens at an end of a text, from which on they are noted
 
 
 def missing_arrays(place: str, held: dict[str, Held], facts: Facts) -> None:
@@ -213,7 +213,11 @@ class Writer:
         if source is None:
             if self._args.tokens is None:
                 refuse_padding(place, rows["k"], rows["v"])
-                self.notes += notes_of_padding(place, rows["v"])
+                self.notes += [
+                    f"{place}: the {end} {count} of {rows['v'].shape[1]} tokens have the same "
+                    "values, as padding has; an array attention_mask with 0 there leaves them out"
+                    for end, count in equal_ends(rows["v"]).items()
+                ]
             rows["k"], rows["v"] = one_of_equal_heads(place, rows["k"], rows["v"], facts.kv_heads)
             if is_read:
                 self._keys[layer, index] = (rows["k"], rows["v"])
@@ -289,20 +293,6 @@ class Writer:
                 f"{place}: has the keys and values of layer {other}; if it reads that layer's "
                 f"cache, --kv-layer {layer}={other} counts it once"
             )
-
-
-def notes_of_padding(place: str, v: np.ndarray) -> list[str]:
-    """Values of a first layer are those of the token alone, whatever its position."""
-    notes = []
-    for end, rows in (("last", v[:, ::-1]), ("first", v)):
-        others = (rows != rows[:, :1]).any((0, 2))
-        count = int(others.argmax())
-        if count >= REPEATED:
-            notes.append(
-                f"{place}: the {end} {count} of {v.shape[1]} tokens have the same values, as "
-                "padding has; an array attention_mask with 0 there leaves them out"
-            )
-    return notes
 
 
 def _length(array: np.ndarray) -> int:

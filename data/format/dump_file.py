@@ -196,6 +196,15 @@ def narrow_types(numbers: np.ndarray) -> set[str]:
     }
 
 
+def equal_ends(values: np.ndarray) -> dict[str, int]:
+    """Tokens of values [heads, n, dv] that are equal at the "last" and the "first" places, as
+    padding has them; fewer than 8 are left out. Those of a first layer depend on the token alone.
+    """
+    ends = {"last": values[:, ::-1], "first": values}
+    equal = {end: int((v != v[:, :1]).any((0, 2)).argmax()) for end, v in ends.items()}
+    return {end: count for end, count in equal.items() if count >= 8}
+
+
 def kv_group(layer: h5py.Group) -> h5py.Group:
     """The layer whose keys and values it reads: itself, or that of its `kv_layer`."""
     number = layer.attrs.get("kv_layer")

@@ -55,6 +55,9 @@ class Forms(unittest.TestCase):
                   for scale in (np.float32(0.3), 0.30000001192092896, 0.3)]
         self.assertEqual(scaled[0], scaled[1])  # a measured number is exact
         self.assertNotEqual(scaled[0], scaled[2])
+        self.refused("scale: expected float32 or float64, got 0.3", "in float16", "may be rounded",
+                     budget=16, prompt=P, scale=np.float16(0.3))
+        kb.replay(*arrays(), "window", budget=16, prompt=P, scale=np.float16(0.125))
         with tempfile.TemporaryDirectory() as folder:
             found = kb.run({"dumps": os.path.relpath(dump), "algorithms": [
                 {"algorithm": "window", "params": {"budget": np.array([0.3, 0.7], np.float32)}}]},

@@ -104,6 +104,8 @@ class Forms(unittest.TestCase):
                             ("causal", "no"), ("layer", 0.5)):
             self.refused(name, (arrays(), {name: value}))
         self.refused("queries", (arrays(), {}), queries=0)
+        self.refused("scale: expected float32 or float64, got 0.300.* in float16", (arrays(), {"scale": np.float16(0.3)}))
+        self.recorded((arrays(), {"scale": np.float16(0.25)}))
 
     def test_sinks_of_any_type(self):
         sinks = np.array([1.0, 2.0, 3.0, 4.0])
@@ -193,6 +195,11 @@ class Forms(unittest.TestCase):
                 ("tokens 0 to 4 are zero in KV head 1;",
                  ((q, np.where((np.arange(N) < 5)[:, None] & (np.arange(2) > 0)[:, None, None], 0, k), v), {})),
                 ("tokens 0 to 39 are zero in KV head 0 and 1 more; give keys", ((q, k * 0, v), {})),
+                ("the last 9 of 40 tokens have the same values, as padding",
+                 ((q, k, np.where(np.arange(N)[:, None] < 31, v, 1)), {})),
+                ("the first 8 of 40 tokens have the same values, as padding",
+                 ((q, k, np.where(np.arange(N)[:, None] < 8, v[:, :1], v)), {})),
+                ("as many heads as tokens, 24, .* out proves", ((np.random.default_rng(1).standard_normal((24, 24, D)),) * 3, {})),
                 ("are those of layer 0", ((q, k, v), {}), ((arrays(1)[0], k, v), {}))):
             with self.assertWarnsRegex(UserWarning, words):
                 self.recorded(*layers)
@@ -210,6 +217,9 @@ class Forms(unittest.TestCase):
             kb.Recorder("none.json", out=self.folder / "none", layers=1)
         turned = [each.transpose(1, 0, 2) for each in (q, k, v)]
         self.refused(r"give q.swapaxes\(-3, -2\)", (turned, {}))
+        self.refused("of cross attention causal=False", ((q[:, :9], k, v), {}))
+        for shorter in ((q[:, :9], k, v), (q, k[:, :9], v[:, :9])):
+            self.refused("cross attention is measured in a dump: .* --every-token", (shorter, {"causal": False}))
         self.assertEqual(self.recorded(([each.transpose(1, 0, 2) for each in turned], {})), self.recorded(((q, k, v), {})))
         with self.assertRaisesRegex(kb.Error, r"expected \(2, 40, 8\)$"):
             self.recorded(((q, k, v[:, :, :8][:1]), {}))

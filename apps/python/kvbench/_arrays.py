@@ -91,6 +91,18 @@ def real(name: str, value: Any) -> float | None:
     return given
 
 
+def factor(name: str, value: Any) -> float | None:
+    """A number that attention multiplies by; of 16 bits only where nothing can be rounded away."""
+    given = real(name, value)
+    dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+    if given and dtype in ("float16", "bfloat16") and abs(math.frexp(given)[0]) != 0.5:
+        raise Error(
+            f"{name}: expected float32 or float64, got {given:g} in {dtype}, in which it may be "
+            "rounded; give it as the model multiplies by it"
+        )
+    return given
+
+
 def flag(name: str, value: Any) -> bool | None:
     """A truth value of any type, 0 and 1 among them; None stays."""
     given = _single(value)

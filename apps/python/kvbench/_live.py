@@ -39,7 +39,7 @@ from kvbench._run import (
 
 with exporter("kvbench.Recorder"):
     import h5py
-    from format.dump_file import Rope, is_of_second_format
+    from format.dump_file import Rope, equal_ends, is_of_second_format
 
 _names = itertools.count()
 
@@ -288,6 +288,11 @@ class LiveDump:
             found.append(
                 f"the keys of the last {tokens - end} of {tokens} tokens are zero in every KV "
                 f"head, as in a static cache that is not full; give the first {end} tokens alone"
+            )
+        for name, count in equal_ends(held["v"][()]).items() if "v" in held else ():
+            found.append(
+                f"the {name} {count} of {tokens} tokens have the same values, as padding has; "
+                "leave padding out of q, k and v"
             )
         if is_used:
             self._texts.setdefault(sequence, {})[layer] = heads

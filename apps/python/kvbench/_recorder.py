@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kvbench._arrays import flag, in_full_precision, numpy_of, one_sequence, real, tensor_of, whole
+from kvbench._arrays import (
+    factor,
+    flag,
+    in_full_precision,
+    numpy_of,
+    one_sequence,
+    real,
+    tensor_of,
+    whole,
+)
 from kvbench._core import Error
 from kvbench._exporter import exporter, faults
 from kvbench._live import LiveDump, LiveSequence, sequence_name
@@ -55,7 +64,7 @@ def _rope(given: Mapping[str, Any] | None) -> Rope | None:
         tuple(in_full_precision(f"{_OF}: rope: inv_freq", frequencies)),
         float(given.get("theta", 10000.0)),
         str(given.get("layout", "half")),
-        float(given.get("attention_scaling", 1.0)),
+        float(factor(f"{_OF}: rope: attention_scaling", given.get("attention_scaling", 1.0)) or 0),
     )
 
 
@@ -82,11 +91,16 @@ def _array(name: str, given: Any) -> tuple[np.ndarray, str]:
     return array, dtype if dtype in STORED else wider
 
 
-def _remedy(arrays: dict[str, tuple[np.ndarray, str]]) -> str:
+def _remedy(arrays: dict[str, tuple[np.ndarray, str]], causal: bool) -> str:
     """Where a whole cache comes with a piece's queries, or tokens come before heads."""
     q, k, v = (arrays[name][0].shape for name in "qkv")
+    if q[1] != k[1] and k[:2] == v[:2] and q[2] == k[2] and not causal:
+        return "; cross attention is measured in a dump: data/import_arrays.py --every-token"
     if q[1] < k[1] and k[:2] == v[:2] and q[2] == k[2]:
-        return f"; of a piece give keys and values of its own tokens, k[:, -{q[1]}:] and v alike"
+        return (
+            f"; of a piece give keys and values of its own tokens, k[:, -{q[1]}:] and v alike, and "
+            "of cross attention causal=False"
+        )
     if q[0] != k[0] or k[:2] != v[:2] or q[2] != k[2] or q[1] % k[1]:
         return ""
     return "; of [tokens, heads, columns] give q.swapaxes(-3, -2), and k and v likewise"
@@ -237,7 +251,7 @@ class Recorder:
                 self.sequence(sequence)
             self._refused.add((sequence, layer))
             facts = {
-                "scale": float(said("scale", scale, real)),
+                "scale": float(said("scale", scale, factor)),
                 "sliding_window": said("sliding_window", sliding_window),
                 "logit_softcap": float(said("logit_softcap", logit_softcap, real)),
                 "chunk": said("chunk", chunk),
@@ -306,7 +320,7 @@ class Recorder:
                 f"{_OF}: {place}: tokens is {tokens} here and {writer.shape.tokens} in the "
                 "first piece; give all pieces the same"
             )
-        self._check(place, arrays, writer.shape, before)
+        self._check(place, arrays, writer.shape, before, facts["causal"])
         self._check_pieces(place, facts, first, types, writer, answers)
         _warn_of_overlap(place, writer, arrays["k"][0], before)
         for name, (array, _) in arrays.items():
@@ -317,6 +331,14 @@ class Recorder:
             self._writers[sequence, layer] = (writer, facts, before + rows)
             return False
         self._writers.pop((sequence, layer), None)
+        heads = {writer.shape.query_heads, writer.shape.kv_heads, writer.shape.tokens}
+        if len(heads) == 1 < writer.shape.tokens and answers is None:
+            warnings.warn(
+                f"{_OF}: {place}: has as many heads as tokens, {writer.shape.tokens}, and nothing "
+                "tells one from the other; q, k and v are [heads, tokens, columns], and out proves "
+                "the order",
+                stacklevel=4,
+            )
         terms = ("scale", "sliding_window", "logit_softcap", "chunk", "causal")
         writer.finish(Terms(*(facts[name] for name in terms)), facts["rope"])
         apart = layer_difference(writer.group) if answers is not None else None
@@ -330,7 +352,12 @@ class Recorder:
         return True
 
     def _check(
-        self, place: str, arrays: dict[str, tuple[np.ndarray, str]], shape: LayerShape, before: int
+        self,
+        place: str,
+        arrays: dict[str, tuple[np.ndarray, str]],
+        shape: LayerShape,
+        before: int,
+        causal: bool,
     ) -> None:
         rows = arrays["k"][0].shape[1]
         expected = {
@@ -342,7 +369,7 @@ class Recorder:
             if arrays[name][0].shape != wanted:
                 raise Error(
                     f"{_OF}: {place}: {name} has the shape {arrays[name][0].shape}; expected "
-                    f"{wanted}{_remedy(arrays)}"
+                    f"{wanted}{_remedy(arrays, causal)}"
                 )
         if before + rows > shape.tokens:
             raise Error(

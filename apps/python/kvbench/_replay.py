@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kvbench import _core
 from kvbench._arrays import (
     array_of,
+    factor,
     flag,
     in_full_precision,
     json_text,
@@ -363,7 +364,7 @@ def replay(
     )
     value_in_key = whole(f"{_PLACE}: value_in_key", value_in_key)
     head = whole(f"{_PLACE}: head", head) or 0
-    scale, softcap = real(f"{_PLACE}: scale", scale), real(f"{_PLACE}: softcap", softcap)
+    scale, softcap = factor(f"{_PLACE}: scale", scale), real(f"{_PLACE}: softcap", softcap)
     causal = flag(f"{_PLACE}: causal", causal)
     if (threads or 0) < 0:
         raise _core.Error(f"{_PLACE}: threads: must be at least 1, got {threads}")
