@@ -11,6 +11,7 @@ import io
 import json
 import math
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -281,6 +282,22 @@ class ReportOfARun(unittest.TestCase):
         self.assertIn("is not a page and would be replaced; choose another --out",
                       refused(self, self.results, "--out", other))
         self.assertEqual(other.read_text(), '{"kind": "kvbench.journal"}')
+
+    def test_an_earlier_page_stays_where_the_disk_is_full(self):
+        out = self.folder / "full/report.html"
+        report(self.results, "--no-figures", out=out)
+        page_before = out.read_bytes()
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        for existing in (True, False):
+            if not existing:
+                out.unlink()
+            resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limit[1]))
+            try:
+                said = refused(self, self.results, "--no-figures", "--out", out)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+            self.assertIn(f"kvplot: {out}: cannot be written, the system says", said)
+            self.assertEqual([path.read_bytes() == page_before for path in out.parent.iterdir()], [True] * existing)
 
 
 class ReportOfMadeResults(unittest.TestCase):

@@ -58,6 +58,22 @@ def refuse_to_replace(path: Path) -> None:
         raise ResultsError(f"{path}: is not a page and would be replaced; choose another --out")
 
 
+def _write(path: Path, text: str) -> None:
+    """Writes the page whole or not at all: an earlier one stays where the disk is full."""
+    if path.exists() and not path.is_file():  # a pipe or a device
+        path.write_text(text, encoding="utf-8")
+        return
+    target = path.resolve()
+    part = target.with_name(f"{target.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(target)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        error.filename = str(path)
+        raise
+
+
 def run(arguments: Namespace) -> list[str]:
     path = file_of(arguments.results, KIND)
     if arguments.out.exists() and path.exists() and arguments.out.samefile(path):
@@ -72,7 +88,7 @@ def run(arguments: Namespace) -> list[str]:
         )
     text = page(results, arguments.metric, figures=not arguments.no_figures)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(text, encoding="utf-8")
+    _write(arguments.out, text)
     return [str(arguments.out)]
 
 
