@@ -434,23 +434,26 @@ class KvplotTest(unittest.TestCase):
             self.assertEqual(main(["error_vs_memory", "--results", str(path), "--out", str(self.folder)]), 2)
         self.assertIn("has no cells; its run or shard computed none", said.getvalue())
 
-    def test_csv_has_every_digit_and_every_name_as_it_is(self):
+    def test_exports_have_every_digit_and_every_name_as_it_is(self):
         sweep_file = self.folder / "sweep.json"
         sweep_file.write_text(json.dumps({
             "schema_version": 1, "name": "csv", "dumps": [str(ROOT / "data/clusterable.h5")],
             "select": {"tokens": 128}, "algorithms": [
                 {"algorithm": "window", "params": {"budget": [3, 5, 9, 17]}, "label": "=1+1"},
                 {"algorithm": "h2o", "params": {"budget": [3, 5, 9, 17]}, "label": "@b"}]}))
-        results, csv = self.folder / "out" / "results.json", self.folder / "cells.csv"
-        for command in (["run", "--config", sweep_file, "--out", results.parent, "--quiet"],
-                        ["export", "--results", results, "--format", "csv"]):
+        results = self.folder / "out" / "results.json"
+        text = {}
+        for name, command in (("", ["run", "--config", sweep_file, "--out", results.parent, "--quiet"]),
+                              ("csv", ["export", "--results", results, "--format", "csv"]),
+                              ("jsonl", ["export", "--results", results, "--format", "jsonl"])):
             done = subprocess.run([PROGRAM, *map(str, command)], capture_output=True, check=True)
-        csv.write_bytes(done.stdout)
-        table = pandas.read_csv(csv, dtype=str)
+            text[name] = io.StringIO(done.stdout.decode())
         cells = load_results(results)
-        self.assertEqual(list(table["label"]), list(cells["label"]))
-        for column in (METRIC, "errors.kl_divergence.max", "mass.kept.p99"):
-            self.assertEqual(list(table[column].astype(float)), list(cells[column]), column)
+        for table in (pandas.read_csv(text["csv"], dtype=str),  # as configs/RESULTS.md says
+                      pandas.read_json(text["jsonl"], lines=True, precise_float=True)):
+            self.assertEqual(list(table["label"]), list(cells["label"]))
+            for column in (METRIC, "errors.kl_divergence.max", "mass.kept.p99"):
+                self.assertEqual(list(table[column].astype(float)), list(cells[column]), column)
 
     def test_means_are_those_of_the_programs_own_summary(self):
         out = self.folder / "run"
