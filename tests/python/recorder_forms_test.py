@@ -106,6 +106,9 @@ class Forms(unittest.TestCase):
         self.refused("queries", (arrays(), {}), queries=0)
         self.refused("scale: expected float32 or float64, got 0.300.* in float16", (arrays(), {"scale": np.float16(0.3)}))
         self.recorded((arrays(), {"scale": np.float16(0.25)}))
+        self.refused("^kvbench.Recorder: sequence text, layer 0: attribute scale is nan", (arrays(), {"scale": np.nan}))
+        self.refused("^kvbench.Recorder: sequence text, layer 0: sinks: must be .* a number per query head",
+                     (arrays(), {"sinks": [1.0, 2.0]}))
 
     def test_sinks_of_any_type(self):
         sinks = np.array([1.0, 2.0, 3.0, 4.0])

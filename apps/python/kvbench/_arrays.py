@@ -169,14 +169,14 @@ def one_sequence(name: str, array: Any) -> Any:
 
 def array_of(name: str, given: Any, integers: bool = False) -> Any:
     """A NumPy array of one of its own types, or what has __dlpack__ (torch's tensors). bfloat16 and
-    types of 8 bits, of ml_dtypes or of torch, become the float32 of the same value. `integers`:
+    types of 8 bits, of ml_dtypes, JAX or torch, become the float32 of the same value. `integers`:
     short ones are numbers, where they could not be the bits of floats."""
     refuse_masked(name, given)
     if hasattr(given, "detach"):
         given = tensor_of(name, given)
         return given.float() if str(given.dtype).startswith("torch.float8") else given
     if not isinstance(given, np.ndarray):
-        if hasattr(given, "__dlpack__"):
+        if hasattr(given, "__dlpack__") and not str(getattr(given, "dtype", "")).startswith("float8"):
             return given if hasattr(given, "shape") else _from_dlpack(name, given)
         given = np.asarray(given)
         refuse_masked(name, given)

@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import sys
 import time
 import warnings
@@ -199,12 +200,14 @@ class LiveDump:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Has errors of the library begin with who asks, and name keywords."""
+        """Has errors of the library begin with who asks, and name keywords; the dump is no file."""
         try:
             with _named_keywords():
                 yield
         except _core.Error as error:
             said = str(error).replace("kvbench.Recorder: ", f"{self._of}: ")
+            place = re.escape(self._path) + r": /sequences/([^/\n]+)/layers/(\d+)(?:: |/)"
+            said = re.sub(place, rf"{self._of}: sequence \1, layer \2: ", said)
             raise _core.Error(said) from None
 
     def open(self, facts: Mapping[str, Any], rope: Rope | None) -> None:
