@@ -3,6 +3,7 @@
 import dataclasses
 import tempfile
 import unittest
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,16 @@ class Methods(unittest.TestCase):
         self.assertEqual(got.tokens(210).tolist(), [*kept, *range(200, 211)])
         self.assertEqual(got.memory["tokens"], 10 + 56)
         self.assertEqual(got.memory["bookkeeping"], 0)
+
+    def test_a_token_that_is_named_twice_is_told(self):
+        with self.assertWarnsRegex(UserWarning, r"last_tokens: compress names a token more than once, .*np.unique"):
+            got = self.replay(LastTokens(budget=199, sinks=3))
+        twice = np.concatenate([[0, 1, 2], np.arange(1, 200)])
+        expected = given(twice, np.ones(202), self.q, self.k, self.v, 200, 0.3)
+        self.assertLess(np.abs(got.outputs - expected).max(), 1e-12)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.replay(LastTokens(budget=197, sinks=3))
 
     def test_weights_count_and_are_stored(self):
         got = self.replay(RandomTokens(budget=10), seed=3)

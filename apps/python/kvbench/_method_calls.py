@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import traceback
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,12 @@ def _columns(made: Any, prompt: Prompt, kept: Any) -> dict[str, Any]:
     if np.any(token >= tokens):
         raise Error(
             f"{made._kvbench_id}: token {token.max()} is not of the prompt of {tokens} tokens"
+        )
+    if columns.keys() == {"token"} and len(np.unique(token)) < len(token):
+        warnings.warn(
+            f"{made._kvbench_id}: {where} names a token more than once, which counts as often in "
+            "answers and memory; give np.unique(tokens), or weight= where that is meant",
+            stacklevel=2,
         )
     weight = columns.pop("weight", np.ones(len(token)))
     columns.setdefault("weight_numerator", weight)
