@@ -176,7 +176,8 @@ def array_of(name: str, given: Any, integers: bool = False) -> Any:
         given = tensor_of(name, given)
         return given.float() if str(given.dtype).startswith("torch.float8") else given
     if not isinstance(given, np.ndarray):
-        if hasattr(given, "__dlpack__") and not str(getattr(given, "dtype", "")).startswith("float8"):
+        of_8_bits = str(getattr(given, "dtype", "")).startswith("float8")
+        if hasattr(given, "__dlpack__") and not of_8_bits:
             return given if hasattr(given, "shape") else _from_dlpack(name, given)
         given = np.asarray(given)
         refuse_masked(name, given)
