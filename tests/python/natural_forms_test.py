@@ -138,6 +138,13 @@ class Forms(unittest.TestCase):
             given = [eval(words, names) for words in said.groups()]
             self.assertEqual(kb.replay(*given, "window", budget=16, prompt=P).errors,
                              kb.replay(q[2:], k[1], v[1], "window", budget=16, prompt=P).errors)
+            turned = [each[lead].swapaxes(-3, -2) for each in (q, k, v)]
+            with self.assertRaises(kb.Error) as caught:
+                kb.replay(*turned, "window", budget=16, prompt=P)
+            said = re.search(r"64 KV heads of 2 tokens, .*; of head h give (q.*), (k.*) and (v.*)$", str(caught.exception))
+            given = [eval(words, {**dict(zip("qkv", turned)), "h": 1}) for words in said.groups()]
+            self.assertEqual(kb.replay(*given, "window", budget=16, prompt=P).errors,
+                             kb.replay(q[2:], k[1], v[1], "window", budget=16, prompt=P).errors)
 
     def test_frequencies_are_not_those_of_16_bits(self):
         turned = {"budget": 16, "positions": "cache", "prompt": P}

@@ -104,6 +104,10 @@ class Forms(unittest.TestCase):
                             ("causal", "no"), ("layer", 0.5)):
             self.refused(name, (arrays(), {name: value}))
         self.refused("queries", (arrays(), {}), queries=0)
+        for count in (0, None, -1):
+            with self.assertRaisesRegex(kb.Error, "layers: must be the number of the model's layers"):
+                kb.Recorder(SWEEP, out=self.folder / "none", layers=count)
+        self.refused("one of the 9 tokens of sequence text is decoded", (tuple(each[:, :9] for each in arrays()), {}))
         self.refused("scale: expected float32 or float64, got 0.300.* in float16", (arrays(), {"scale": np.float16(0.3)}))
         self.recorded((arrays(), {"scale": np.float16(0.25)}))
         self.refused("^kvbench.Recorder: sequence text, layer 0: attribute scale is nan", (arrays(), {"scale": np.nan}))

@@ -208,7 +208,7 @@ class LiveDump:
             said = str(error).replace("kvbench.Recorder: ", f"{self._of}: ")
             place = re.escape(self._path) + r": /sequences/([^/\n]+)/layers/(\d+)(?:: |/)"
             said = re.sub(place, rf"{self._of}: sequence \1, layer \2: ", said)
-            raise _core.Error(said) from None
+            raise _core.Error(said.replace(f" of {self._path}", "")) from None
 
     def open(self, facts: Mapping[str, Any], rope: Rope | None) -> None:
         """Attributes of the dump, and the rotation of layers that carry none themselves."""

@@ -180,6 +180,8 @@ class Recorder:
         self._dump = LiveDump(_OF, sweep, out, save=save, **run)
         created = datetime.now(timezone.utc).isoformat(timespec="seconds")
         count = whole(f"{_OF}: layers", layers)
+        if not count or count < 1:
+            raise Error(f"{_OF}: layers: must be the number of the model's layers, got {layers!r}")
         facts = {"model": model, "producer": _OF, "n_layers": count, "created": created}
         self._dump.open({**FORMAT, **facts}, _rope(rope))
         self._sequences: dict[str, LiveSequence] = {}

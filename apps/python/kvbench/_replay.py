@@ -183,6 +183,13 @@ def _refuse_heads(q: Any, k: Any, v: Any) -> None:
     if heads == 1 or v.shape[:-1] != k.shape[:-1] or queries % heads:
         return
     group = queries // heads
+    if heads > k.shape[-2] and q.shape[-2] % k.shape[-2] == 0:
+        group = q.shape[-2] // k.shape[-2]
+        raise _core.Error(
+            f"{_PLACE}: k has {heads} KV heads of {k.shape[-2]} tokens, which look exchanged; of "
+            f"head h give q[..., {group} * h : {group} * (h + 1), :].swapaxes(-3, -2), "
+            "k[..., h, :] and v[..., h, :]"
+        )
     raise _core.Error(
         f"{_PLACE}: k has {heads} KV heads, and one is replayed; of head h give "
         f"q[..., {group} * h : {group} * (h + 1), :, :], k[..., h, :, :] and v[..., h, :, :]"
