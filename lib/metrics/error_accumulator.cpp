@@ -57,7 +57,7 @@ ScoredAnswer ErrorAccumulator::scored(Index r, int g, const Answer& answer) {
     error_l1 += std::abs(difference[k]);
     exact_l1 += std::abs(a[k]);
   }
-  const double e_norm = std::sqrt(exact.squared_sum[query_index]);
+  const double e_norm = reference_.exponential_norm[query_index];
   return {.answer = answer,
           .exact_output = a,
           .dv = dv,

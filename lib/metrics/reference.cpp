@@ -51,6 +51,28 @@ void check_partial_sums(const Stream& stream, const std::vector<Index>& rows) {
   }
 }
 
+// Roots of the sums of squares, summed anew where a high sink leaves no digits to the squares.
+std::vector<double> exponential_norms(const Kernels& kernels, const Stream& stream,
+                                      const ExactRows& exact) {
+  const Index heads_per_kv = stream.shape.heads_per_kv;
+  std::vector<double> norms;
+  for (const double squares : exact.squared_sum) {
+    const Index query_index = std::ssize(norms);
+    norms.push_back(std::sqrt(squares));
+    if (NormSum::is_safe(squares)) continue;
+    const Index row = exact.rows[static_cast<std::size_t>(query_index / heads_per_kv)];
+    LogitBlock block;
+    kernels.logits(stream, {row}, block);
+    const double* exps = block.exps.data() + query_index % heads_per_kv * block.tokens;
+    NormSum sum;
+    for (Index j = stream.shape.first_visible(row); j < stream.shape.visible_end(row); ++j) {
+      sum.add(exps[j]);
+    }
+    norms.back() = sum.value();
+  }
+  return norms;
+}
+
 // A sink some 670 above all logits leaves exponentials of the tokens without their digits, or 0: no
 // error could be told from none. Sums of squares vanish earlier.
 void check_sinks(const Stream& stream, const Reference& reference) {
@@ -102,6 +124,7 @@ Reference make_reference(const Kernels& kernels, const Stream& stream, std::vect
     }
   }
   check_sinks(stream, reference);
+  reference.exponential_norm = exponential_norms(kernels, stream, exact);
   const ConstMatrix outputs(exact.outputs.data(), std::ssize(exact.max_logit), stream.shape.dv);
   for (const double a : exact.outputs) {
     reference.output_max = std::max(reference.output_max, std::abs(a));

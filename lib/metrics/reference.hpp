@@ -8,9 +8,10 @@
 namespace kvbench {
 
 struct Reference {
-  ExactRows exact;                      // outputs a_i, max, Z, sum of squares; index r * G + g
-  std::vector<double> value_spectral;   // [R] ||V_i||_op of the values visible at the row
-  std::vector<double> value_frobenius;  // [R] ||V_i||_F
+  ExactRows exact;                       // outputs a_i, max, Z, sum of squares; index r * G + g
+  std::vector<double> exponential_norm;  // [R * G] ||e^(x_i - m_i)||_2, the sink's left out
+  std::vector<double> value_spectral;    // [R] ||V_i||_op of the values visible at the row
+  std::vector<double> value_frobenius;   // [R] ||V_i||_F
   // Norms of all outputs stacked to A [R * G, dv].
   double output_frobenius = 0.0;
   double output_spectral = 0.0;

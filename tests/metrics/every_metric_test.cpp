@@ -120,6 +120,17 @@ TEST_CASE("every metric survives logits of 300 and of 1e4") {
 }
 
 TEST_CASE(
+    "every metric keeps its digits where a sink leaves none to squares of the tokens' shares") {
+  for (const double gap : {355.0, 365.0, 400.0, 600.0}) {
+    const auto owned =
+        make_stream({.tokens = 40, .d = 5, .dv = 4, .heads_per_kv = 2, .window = 9, .sinks = true});
+    owned->stream.sinks = {gap, gap + 5};
+    CAPTURE(gap);
+    check(compare(owned->stream, 20, SketchKind::kEviction, {22, 30, 39}), 1e-9, 2e-8);
+  }
+}
+
+TEST_CASE(
     "the last-row metrics are the largest over query heads at row n - 1, and absent without it") {
   const auto owned = make_stream({.tokens = 20, .d = 4, .dv = 4, .heads_per_kv = 2});
   const auto with = compare(owned->stream, 10, SketchKind::kEviction, {12, 19});
