@@ -168,7 +168,8 @@ std::string in_json(const std::string& text, std::size_t position) {
     case 'N':
       return "; write true, false and null in lower case";
     default:
-      return "";
+      return text.find_first_not_of(" \t\r\n") == position - 1 ? "; write a JSON object, not YAML"
+                                                               : "";
   }
 }
 

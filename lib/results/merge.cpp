@@ -161,10 +161,13 @@ void MergedJournals::refuse_other_plan(const Source& source) const {
   const Json here = shared_part(source.header);
   const Json there = shared_part(first.header);
   if (here == there) return;
-  const auto only = [](const Source& each) { return to_line(each.header.value("only", Json())); };
+  const auto only = [](const Source& each) {
+    const Json globs = each.header.value("only", Json());
+    return globs.empty() ? "without --only" : "with --only " + to_line(globs);
+  };
   if (only(source) != only(first)) {
-    throw InputError(source.path + ": was run with --only " + only(source) + ", and " + first.path +
-                     " with " + only(first) +
+    throw InputError(source.path + ": was run " + only(source) + ", and " + first.path + " " +
+                     only(first) +
                      "; split a sweep by --shard i/n, or run all of it into one of these folders, "
                      "which keeps its cells");
   }

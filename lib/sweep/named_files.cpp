@@ -40,7 +40,10 @@ std::optional<Misfit> misfit_of_calibration(const Calibration& file, const std::
     return refuse(std::move(*why));
   }
   if (file.find(group.layer) == nullptr) {
-    return Misfit{name, "the calibration file does not have this layer", Misfit::Kind::kSkip};
+    return Misfit{name,
+                  "the calibration file does not have this layer; make one by kvbench calibrate "
+                  "without --layers",
+                  Misfit::Kind::kSkip};
   }
   return std::nullopt;
 }

@@ -9,6 +9,7 @@
 #include "algorithms/composition.hpp"
 #include "algorithms/mechanisms/paging.hpp"
 #include "json/document.hpp"
+#include "storage/codec_registry.hpp"
 #include "sweep/axis.hpp"
 #include "sweep/json_fields.hpp"
 #include "sweep/named_files.hpp"
@@ -40,7 +41,9 @@ const AlgorithmDescription* read_algorithm(const json& entry, const SweepKeys& k
     known.push_back(algorithm.id);
     known.insert(known.end(), algorithm.aliases.begin(), algorithm.aliases.end());
   }
-  const std::string near = errors.is_full() ? "" : did_you_mean(id, known);
+  std::string near = errors.is_full() ? "" : did_you_mean(id, known);
+  if (find_codec(id) != nullptr)
+    near = "; it is a codec: name it in \"storage\", and an algorithm here";
   const std::string remedy = ids_of_pair(id).second.empty()
                                  ? "; see kvbench list algorithms"
                                  : "; name the second method of a pair in \"then\"";

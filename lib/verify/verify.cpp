@@ -89,7 +89,7 @@ void refuse_moved(const std::vector<std::string>& dumps, const std::string& resu
   for (const std::string& dump : dumps) {
     std::error_code ignored;
     if (std::filesystem::exists(dump, ignored)) continue;
-    errors.add(dump, "is not there, where " + results + " was made from it; name it by --dump");
+    errors.add(dump + ": no such file, and " + results + " was made from it; name it by --dump");
   }
   errors.throw_if_any();
 }

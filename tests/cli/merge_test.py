@@ -48,6 +48,11 @@ class Merge(Folder):
         self.assertEqual(done.returncode, BAD_INPUT)
         self.assertIn("only1/journal.jsonl: was run with --only [\"*/*/*/1/*\"]", done.stderr)
         self.assertIn("run all of it into one of these folders, which keeps its cells", done.stderr)
+        for pair in ((self.folder / "1", parts[0]), (parts[0], self.folder / "1")):
+            done = kvbench("merge", *pair, "--out", self.out)
+            self.assertEqual(done.returncode, BAD_INPUT)
+            self.assertIn("was run without --only, and" if pair[1] != parts[0] else "/1/journal.jsonl without --only;",
+                          done.stderr)
         done = kvbench("run", "--config", self.config, "--out", parts[0])
         self.assertEqual(done.returncode, DONE, done.stderr)
         self.assertEqual(deterministic(self.results("only0")), self.whole()[0])

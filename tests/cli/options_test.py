@@ -55,7 +55,7 @@ class Options(Folder):
             self.assertIn(words, self.refused(*dump, "--algorithm", "window", *options))
         given = ("--config", config, "--set", 'evaluate.rows={"last": 64}')  # as that line says
         self.assertEqual(self.planned(*given)["config"]["evaluate"]["rows"], {"last": 64})
-        for text, layers in (("0,1", [0, 1]), ("all", "all"), ("[1]", [1])):
+        for text, layers in (("0,1", [0, 1]), ("0-1", [0, 1]), ("1-1, 0", [1, 0]), ("all", "all"), ("[1]", [1])):
             plan = self.planned("--config", config, "--layers", text)
             self.assertEqual(plan["config"]["select"]["layers"], layers)
         plan = self.planned("--config", config, "--seeds", "4,9", "--prompt-tokens", "0.5")
@@ -84,6 +84,24 @@ class Options(Folder):
                          [cell["id"] for cell in together["cell_list"]])
         self.assertEqual(by_label(together["cell_list"]), {"window", "h2o"})
         self.assertEqual(len(together["config"]["dumps"]), 2)
+
+    def test_remedies_of_skipped_budgets_work(self):
+        dump = ("--dump", self.made / "tiny.h5", "--prompt-tokens", 20)
+        names = {"budget": "--budget", "window": "--window", "sinks": "--sinks"}
+        for name, options in (("window", ("--budget", 0.001)), ("snapkv", ("--budget", 4)), ("rkv", ("--budget", 4)),
+                              ("lava", ("--budget", 4)), ("streaming_llm", ("--budget", 4)), ("cam", ("--budget", 4)),
+                              ("chunkkv", ("--budget", 4))):
+            def reasons(*given, name=name):
+                cells = self.planned(*dump, "--algorithm", name, *given)["cell_list"]
+                return {cell["skip_reason"] for cell in cells if "skip_reason" in cell}
+            reason, = reasons(*options)
+            remedies = [(names[what], number) for what, number in
+                        re.findall(r"(budget|window) of at (?:least|most) (\d+)", reason)]
+            remedies += [("--sinks", number) for number in re.findall(r"at most (\d+) sinks", reason)]
+            self.assertEqual(len(remedies), 1 if name == "window" else 2, reason)
+            for option, number in remedies:
+                given = {**dict([options]), option: number}
+                self.assertEqual(reasons(*(each for pair in given.items() for each in pair)), set(), reason)
 
     def test_natural_forms_in_a_file(self):
         tiny = str(self.made / "tiny.h5")

@@ -2,6 +2,7 @@
 --print."""
 
 import json
+import re
 import statistics
 import unittest
 import xml.etree.ElementTree as ElementTree
@@ -117,6 +118,16 @@ class Reports(Folder):
         null = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out", "--print",
                        "errors.score_error.mean", "--only", "exact/*/*/*/*")
         self.assert_refused(null, "is null in cell")
+        none = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out", "--print",
+                       "derived.budget", "--only", "exact/*/*/*/*")
+        self.assert_refused(none, "exact has no derived.budget in cell", "choose a number of `kvbench list metrics`")
+        window = kvbench("run", "--config", self.sweep([{"algorithm": "h2o", "params": {"budget": {"memory": 0.5}}}]),
+                         "--out", self.folder / "h2o", "--quiet", "--print", "derived.bugdet")
+        offered = re.search(r"choose one of (derived\.\w+)", window.stderr)[1]
+        done = kvbench("run", "--config", self.sweep([{"algorithm": "h2o", "params": {"budget": {"memory": 0.5}}}]),
+                       "--out", self.folder / "h2o", "--quiet", "--print", offered)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertGreater(float(done.stdout), 0)
 
 
 if __name__ == "__main__":

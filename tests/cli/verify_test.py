@@ -115,7 +115,7 @@ class Verify(Folder):
         document = json.loads(json.dumps(self.document))
         document["config"]["dumps"] = ["/nowhere/tiny.h5"]
         moved.write_text(json.dumps(document))
-        self.assert_refused(kvbench("verify", moved), "/nowhere/tiny.h5: is not there", "name it by --dump")
+        self.assert_refused(kvbench("verify", moved), "kvbench: /nowhere/tiny.h5: no such file", "name it by --dump")
         copy = self.folder / "copy.h5"
         shutil.copy(self.made / "tiny.h5", copy)
         self.assertEqual(self.verify(moved, "--dump", copy)["equal"], self.count)

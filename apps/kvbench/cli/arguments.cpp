@@ -240,9 +240,11 @@ class ArgumentReader {
 
   // Most commands name their first file by an option, which is easily forgotten.
   std::string likely_option(const std::string& word) {
-    if (!has_ending(word, ".json")) return "";
+    const bool is_dump = has_ending(word, ".h5");
+    if (!is_dump && !has_ending(word, ".json")) return "";
     for (const OptionRow& row : options_) {
-      const bool first_file = row.name == "--config" || row.name == "--results";
+      const bool first_file =
+          is_dump ? row.name == "--dump" : row.name == "--config" || row.name == "--results";
       if (first_file && given_.insert(row.name).second) {
         return fmt::format("; did you mean {} {}?", row.name, word);
       }

@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <sstream>
+#include <string_view>
+#include <system_error>
 
 #include "algorithms/registry.hpp"
 #include "system/error.hpp"
@@ -32,28 +36,6 @@ std::map<std::string, std::vector<std::string>> all_parameters() {
   return owners;
 }
 
-// "256,512" and "[256,512]" as a list, "0.25" and {"pow2": [6, 9]} as what they are, others as
-// words.
-json value_of(const std::string& text) {
-  for (const std::string& written : {text, "[" + text + "]"}) {
-    json value = parse_sorted_or_discarded(written);
-    if (!value.is_discarded()) return value;
-  }
-  if (text.find(',') == std::string::npos) return number_or_word(text);
-  json words = json::array();
-  for (std::size_t start = 0; start <= text.size();) {
-    const std::size_t end = std::min(text.find(',', start), text.size());
-    words.push_back(number_or_word(text.substr(start, end - start)));
-    start = end + 1;
-  }
-  return words;
-}
-
-bool has_parameter(const AlgorithmDescription& algorithm, const std::string& name) {
-  return std::any_of(algorithm.parameters.begin(), algorithm.parameters.end(),
-                     [&](const Parameter& parameter) { return parameter.name == name; });
-}
-
 // "h2o, snapkv" as two.
 std::vector<std::string> split(const std::string& names) {
   std::vector<std::string> out;
@@ -66,6 +48,59 @@ std::vector<std::string> split(const std::string& names) {
   }
   if (names.empty() || names.back() == ',') out.emplace_back();
   return out;
+}
+
+// "256,512" and "[256,512]" as a list, "0.25" and {"pow2": [6, 9]} as what they are, others as
+// words.
+json value_of(const std::string& option, const std::string& text) {
+  for (const std::string& written : {text, "[" + text + "]"}) {
+    json value = parse_sorted_or_discarded(written);
+    if (!value.is_discarded()) return value;
+  }
+  if (text.find("{\"") != std::string::npos) {
+    throw InputError(fmt::format(
+        "{}: {} is not JSON; next to an object, words have quotes: [\"a\", {{\"b\": \"c\"}}]",
+        option, text));
+  }
+  if (text.find(',') == std::string::npos) return number_or_word(text);
+  json words = json::array();
+  for (const std::string& word : split(text)) {
+    if (word.empty()) {
+      throw InputError(
+          fmt::format("{}: has an empty value in \"{}\"; remove a comma", option, text));
+    }
+    words.push_back(number_or_word(word));
+  }
+  return words;
+}
+
+std::optional<int> small_number(std::string_view text) {
+  constexpr int kMost = 10000;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  return is_number && value >= 0 && value <= kMost ? std::optional(value) : std::nullopt;
+}
+
+// "0-2,5" as 0,1,2,5, as the exporter reads it; other values as they are.
+json without_ranges(const json& value) {
+  if (value.is_number()) return value;
+  json numbers = json::array();
+  for (const json& each : value.is_array() ? value : json::array({value})) {
+    const std::string text = each.is_string() ? each.get<std::string>() : each.dump();
+    const std::size_t dash = std::min(text.find('-'), text.size());
+    const auto first = small_number(std::string_view(text).substr(0, dash));
+    const auto last =
+        dash < text.size() ? small_number(std::string_view(text).substr(dash + 1)) : first;
+    if (!first || !last || *last < *first) return value;
+    for (int number = *first; number <= *last; ++number) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+bool has_parameter(const AlgorithmDescription& algorithm, const std::string& name) {
+  return std::any_of(algorithm.parameters.begin(), algorithm.parameters.end(),
+                     [&](const Parameter& parameter) { return parameter.name == name; });
 }
 
 std::vector<std::string> algorithms_of(const SweepOptions& options, ErrorList& errors) {
@@ -84,7 +119,7 @@ std::vector<std::string> algorithms_of(const SweepOptions& options, ErrorList& e
 
 // Values with which each algorithm keeps these parts of the exact cache's memory.
 void add_memory(const SweepOptions& options, json& entries, ErrorList& errors) {
-  const json given = value_of(options.memory);
+  const json given = value_of("--memory", options.memory);
   json asked = {{"memory", given}};
   if (given.is_array()) {
     asked = json::array();
@@ -188,7 +223,7 @@ json sweep_document(const SweepOptions& options) {
       if (text.empty()) continue;
       if (algorithm != nullptr && !has_parameter(*algorithm, parameter)) continue;
       used.insert(parameter);
-      entry["params"][parameter] = value_of(text);
+      entry["params"][parameter] = value_of("--" + parameter, text);
     }
     entries.push_back(std::move(entry));
   }
@@ -201,7 +236,7 @@ json sweep_document(const SweepOptions& options) {
   if (!options.memory.empty()) add_memory(options, entries, errors);
   errors.throw_if_any();
   json sweep = {{"schema_version", 1}, {"dumps", options.dumps}, {"algorithms", entries}};
-  if (!options.storage.empty()) sweep["storage"] = value_of(options.storage);
+  if (!options.storage.empty()) sweep["storage"] = value_of("--storage", options.storage);
   sweep["name"] = name_of(sweep, algorithms, options);
   return sweep;
 }
@@ -223,7 +258,8 @@ std::vector<std::string> SweepOptions::all_sets() const {
   std::vector<std::string> out;
   const auto add = [&](const char* option, const std::string& text, std::string path) {
     if (text.empty()) return;
-    const json value = value_of(text);
+    const json value = path.starts_with("select.") ? without_ranges(value_of(option, text))
+                                                   : value_of(option, text);
     const std::string section = path.substr(0, path.find('.'));
     // A number of seeds, or a list of them.
     if (section == "seeds" && (value.is_array() || value.is_object())) path = section;
@@ -264,9 +300,9 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
       ->type_name("CODECS");
   command.add_option("--seeds", options.seeds, "Number of seeds, or seeds separated by commas")
       ->type_name("N");
-  command.add_option("--layers", options.layers, "Layers, separated by commas, or all")
+  command.add_option("--layers", options.layers, "Layers, such as 0-7,15, or all")
       ->type_name("LAYERS");
-  command.add_option("--kv-heads", options.kv_heads, "KV heads, separated by commas, or all")
+  command.add_option("--kv-heads", options.kv_heads, "KV heads, such as 0-3,7, or all")
       ->type_name("HEADS");
   command
       .add_option("--prompt-tokens", options.prompt_tokens,

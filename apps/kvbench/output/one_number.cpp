@@ -1,11 +1,14 @@
 #include "output/one_number.hpp"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "json/json.hpp"
 #include "output/log.hpp"
@@ -15,6 +18,26 @@
 #include "system/error.hpp"
 
 namespace kvbench {
+
+namespace {
+
+// The reason why a cell has no such number.
+std::string no_number(const std::string& metric, const PlannedCell& cell, const Json& record) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : record.at("derived").items()) {
+    if (value.is_number()) names.push_back("derived." + name);
+  }
+  if (!metric.starts_with("derived.") || record.contains(metric_place(metric))) {
+    return fmt::format("--print: {} is null in cell {}; results.json has the others", metric,
+                       cell.id.text());
+  }
+  return fmt::format("--print: {} has no {} in cell {}; {}", cell.algorithm->id, metric,
+                     cell.id.text(),
+                     names.empty() ? "choose a number of `kvbench list metrics`"
+                                   : fmt::format("choose one of {}", fmt::join(names, ", ")));
+}
+
+}  // namespace
 
 void require_one_setting(const Plan& plan, const std::string& metric) {
   ErrorList errors;
@@ -56,10 +79,7 @@ void print_one_number(const Plan& plan, const CellRecords& records, const std::s
     const Json record = records.read(c);
     const auto value = number_at(record, place);
     const auto of = is_share ? number_at(record, weight) : std::optional(1.0);
-    if (!value || !of) {
-      throw InputError(fmt::format("--print: {} is null in cell {}; results.json has the others",
-                                   metric, cell.id.text()));
-    }
+    if (!value || !of) throw InputError(no_number(metric, cell, record));
     unit.sum += *value;
     unit.weight += *of;
     unit.cells += 1.0;

@@ -30,13 +30,14 @@ KeptCounts exact_tokens(Index tokens, Index bookkeeping) {
 std::optional<std::string> empty_budget(const TokenCount& budget, Index prompt) {
   if (budget.of(prompt) > 0) return std::nullopt;
   return "budget " + to_string(budget.value()) + " of " + std::to_string(prompt) +
-         " prompt tokens resolves to 0 tokens";
+         " prompt tokens resolves to 0 tokens; give a budget of at least 1 token";
 }
 
 std::optional<std::string> no_rolling_token(Index budget, Index sinks) {
   if (budget > sinks) return std::nullopt;
   return "budget of " + std::to_string(budget) + " tokens leaves no rolling token besides " +
-         std::to_string(sinks) + " sinks";
+         std::to_string(sinks) + " sinks; give a budget of at least " + std::to_string(sinks + 1) +
+         ", or at most " + std::to_string(budget - 1) + " sinks";
 }
 
 std::optional<std::string> cannot_forget(const std::string& id, const StreamShape& shape) {

@@ -165,7 +165,8 @@ std::optional<std::pair<std::string, std::string>> even_kernel(Index kernel) {
 std::optional<std::string> within_window(Index budget, Index window) {
   if (budget > window) return std::nullopt;
   return "budget of " + std::to_string(budget) + " tokens leaves none besides the window of " +
-         std::to_string(window);
+         std::to_string(window) + "; give a budget of at least " + std::to_string(window + 1) +
+         (budget > 2 ? ", or a window of at most " + std::to_string(budget - 1) : "");
 }
 
 std::optional<std::pair<std::string, std::string>> invalid_observation(

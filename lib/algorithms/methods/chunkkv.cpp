@@ -88,7 +88,10 @@ std::optional<std::string> cannot_chunk(const Parameters& p, const StreamShape& 
   if (visible <= p.budget.of(prompt)) return std::nullopt;
   if (visible <= p.window) {
     return "the window of " + std::to_string(p.window) + " rows leaves none of the " +
-           std::to_string(visible) + " visible tokens of the prompt to rank";
+           std::to_string(visible) +
+           " visible tokens of the prompt to rank; give a budget of at least " +
+           std::to_string(visible) +
+           (visible > 1 ? ", or a window of at most " + std::to_string(visible - 1) : "");
   }
   return lacks_prompt_queries(prompt - p.window, shape, prompt);
 }
