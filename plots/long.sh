@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # plots/long.sh [FOLDER]: eighteen methods of the field on the first 2048 to 16,384 tokens of Opticks, which Qwen2.5-Coder
 # 0.5B reads, into results/long. Model and text are those that `data/dumps.sh FOLDER --only 'qwen2.5-coder-0.5b-*'`
-# fetches into FOLDER/inputs; the dumps, with every query, go to FOLDER/lengths. `last_N` has the last N of the 16,384
-# tokens alone: the same decoded rows after fewer tokens. Below it and `first`, a folder is a mode, a number of tokens
-# and one of decoded tokens. The dumps take 20 minutes of a core, the sweeps ten.
+# fetches into FOLDER/inputs; the dumps, with every query, go to FOLDER/lengths. `last` has the last 8192 of the
+# 16,384 tokens alone: the same decoded rows after fewer tokens. Below it and `first`, a folder is a mode, a number of
+# tokens and one of decoded tokens. The dumps take 20 minutes of a core, the sweeps twelve.
 folder=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
 model=$folder/inputs/qwen2.5-coder-0.5b-instruct.gguf dumps=$folder/lengths
@@ -18,7 +18,7 @@ export_dump() {  # its name, its first token, tokens
     --compute-dtype float32 --dtype float16 --round --out "$dumps/$1.h5"
 }
 export_dump first 0 16384
-for tokens in 2048 8192; do export_dump last_$tokens $((16384 - tokens)) $tokens; done
+export_dump last 8192 8192
 only=()
 for method in uniform window streaming_llm h2o tova caote snapkv pyramidkv knorm keydiff lagkv expected_attention curdkv \
   qfilters compactor kcenter balancekv_prefill balancekv subgen; do
@@ -31,8 +31,6 @@ sweep() {  # dump, mode, tokens, decoded tokens
 for tokens in 2048 4096 8192 12288 16384; do sweep first published $tokens 64; done
 for tokens in 2048 8192 16384; do sweep first equalised $tokens 64; done
 for tokens in 8192 16384; do sweep first published $tokens 256; done
-for tokens in 2048 8192; do sweep last_$tokens published $tokens 64; done
-for dump in first last_2048 last_8192; do
-  .venv/bin/python -m kvplot field_modes results/long/$dump --out results/long/$dump
-done
+sweep last published 8192 64
+for dump in first last; do .venv/bin/python -m kvplot field_modes results/long/$dump --out results/long/$dump; done
 say "long: $SECONDS s, in results/long"
