@@ -52,6 +52,7 @@ MENU: dict[str, dict[str, str]] = {
         "plots/ANCHORS.md": "Tokens of an earlier layer",
         "plots/READING.md": "Compressed while it is read",
         "plots/PREFILL.md": "Masks of a prompt",
+        "plots/LONG.md": "Long contexts",
         "plots/CALIBRATION.md": "Calibrated on other texts",
         "plots/METRICS.md": "Which metric to trust",
         "plots/GALLERY.md": "Gallery",

@@ -457,15 +457,24 @@ class Progress:
     def __init__(self, name: str, total: int) -> None:
         self._name, self._total, self._start = name, total, time.monotonic()
         self._said = self._start
+        self._reached: list[tuple[int, float]] = []  # tokens, and seconds since the start
 
     def reached(self, done: int) -> None:
         now = time.monotonic()
+        self._reached.append((done, now - self._start))
         terminal = sys.stderr.isatty()
         if not terminal and done < self._total and now - self._said < 10:
             return
         self._said = now
-        left = (now - self._start) / done * (self._total - done)
         line = f"{self._name}: {done}/{self._total} tokens, {now - self._start:.0f} s"
-        line += f", about {left:.0f} s left" if done < self._total else ""
+        line += f", about {self._left():.0f} s left" if done < self._total else ""
         end = "\n" if not terminal or done == self._total else ""
         print(("\r\033[K" if terminal else "") + line, end=end, file=sys.stderr, flush=True)
+
+    def _left(self) -> float:
+        """Seconds, if n tokens take a n + b n^2, as attention to the tokens before it does."""
+        done, seconds = self._reached[-1]
+        half, then = next(each for each in self._reached if 2 * each[0] >= done)
+        late = (seconds - then) / (done - half) if half < done else 0.0
+        growth = max(0.0, late - seconds / done) / half
+        return (self._total - done) * (seconds / done + growth * self._total)

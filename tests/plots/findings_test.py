@@ -353,7 +353,7 @@ class Findings(unittest.TestCase):
             self.assertEqual(change[setting]["kl_holds"], change[setting]["texts"])
 
     def test_pages_of_studies(self):
-        for name in ("ANCHORS", "CALIBRATION", "PAGING", "PREFILL", "READING"):
+        for name in ("ANCHORS", "CALIBRATION", "LONG", "PAGING", "PREFILL", "READING"):
             for title, text in sections((ROOT / f"plots/{name}.md").read_text(encoding="utf-8")).items():
                 with self.subTest(name=name, title=title):
                     self.assertEqual(loose_numbers(text), [])
@@ -608,6 +608,29 @@ class Findings(unittest.TestCase):
         columns = {(row["method"], row["setting"]): row for row in table("smollm2/prefill_settings") if row["block"] == 128}
         self.assertEqual({(name, side(columns[f"minference, {name} columns", diagonals]))
                           for name in (30, 500) for diagonals in (200, 300, 400)}, {(30, 1), (500, -1)})
+
+    def test_claims_of_long(self):
+        """Sides of 1, orders and counts of its prose."""
+        rows = by(table("qwen2.5-coder-0.5b/long"), "at", "method")
+        first = [f"published_{tokens}_64" for tokens in (2048, 4096, 8192, 12288, 16384)]
+        last = by(table("qwen2.5-coder-0.5b/long_last"), "at", "method")
+        below = {"snapkv", "tova", "caote", "pyramidkv", "h2o", "expected_attention", "kcenter", "streaming_llm",
+                 "streaming_llm, original positions"}
+        above = {"knorm", "keydiff", "curdkv", "compactor"}
+        for at in (0.1, 0.2, 0.35):
+            for names, side in ((below, True), (above, False)):
+                for name in names:
+                    ratios = [*(rows[at, name][length] for length in first), last[at, name]["frobenius"]]
+                    self.assertEqual({ratio < 1 for ratio in ratios}, {side}, (at, name))
+        for tokens in (8192, 16384):
+            for names, side in ((below, True), (above, False)):
+                self.assertEqual({rows[0.2, name][f"published_{tokens}_256"] < 1 for name in names}, {side}, tokens)
+        for name in ("lagkv", "window"):
+            self.assertEqual(len({rows[0.2, name][length] < 1 for length in first}), 2, name)
+        larger = {name for (at, name), row in last.items() if at == 0.2 and abs(math.log(
+            rows[at, name]["published_8192_64"] / row["frobenius"])) < abs(math.log(
+                rows[at, name]["published_16384_64"] / row["frobenius"]))}
+        self.assertEqual((len([name for at, name in last if at == 0.2]), larger), (16, {"qfilters"}))
 
     def test_claims_of_reading(self):
         """Verdicts, counts and ranks of its prose."""

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# plots/long.sh [FOLDER]: eighteen methods of the field on the first 2048 to 16,384 tokens of Opticks, which Qwen2.5-Coder
+# 0.5B reads, into results/long. Model and text are those that `data/dumps.sh FOLDER --only 'qwen2.5-coder-0.5b-*'`
+# fetches into FOLDER/inputs; the dumps, with every query, go to FOLDER/lengths. `last` has the last 8192 of the
+# 16,384 tokens alone: the same decoded rows after fewer tokens. Below it and `first`, a folder is a mode, a number of
+# tokens and one of decoded tokens. The dumps take 20 minutes of a core, the sweeps twelve.
+folder=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")
+. "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
+model=$folder/inputs/qwen2.5-coder-0.5b-instruct.gguf dumps=$folder/lengths
+[[ -f $model ]] || die "$folder/inputs has no ${model##*/}; data/dumps.sh fetches it"
+build
+environment .venv-model model
+plots_environment
+mkdir -p "$dumps"
+export_dump() {  # its name, its first token, tokens
+  [[ -f $dumps/$1.h5 ]] || .venv-model/bin/python -B data/export_transformers.py "$model" \
+    --text "$folder/inputs/opticks-32k.txt" --start "$2" --tokens "$3" --layers 0,1,4,6,12,18,23 \
+    --compute-dtype float32 --dtype float16 --round --out "$dumps/$1.h5"
+}
+export_dump first 0 16384
+export_dump last 8192 8192
+only=()
+for method in uniform window streaming_llm h2o tova caote snapkv pyramidkv knorm keydiff lagkv expected_attention curdkv \
+  qfilters compactor kcenter balancekv_prefill balancekv subgen; do
+  only+=(--only "$method/*/*/*/*")
+done
+sweep() {  # dump, mode, tokens, decoded tokens
+  build/bin/kvbench run --config "configs/field_$2.json" --out "results/long/$1/$2_$3_$4" --quiet \
+    --set "/dumps=[\"$dumps/$1.h5\"]" --set "/select/tokens=[$3]" --set "/replay/prompt_tokens=$(($3 - $4))" "${only[@]}"
+}
+for tokens in 2048 4096 8192 12288 16384; do sweep first published $tokens 64; done
+for tokens in 2048 8192 16384; do sweep first equalised $tokens 64; done
+for tokens in 8192 16384; do sweep first published $tokens 256; done
+sweep last published 8192 64
+for dump in first last; do .venv/bin/python -m kvplot field_modes results/long/$dump --out results/long/$dump; done
+say "long: $SECONDS s, in results/long"
