@@ -343,7 +343,7 @@ def prefill(tables: Tables) -> pyplot.Figure:
         rows = tables.read(f"{folder}/prefill")
         rows = rows[(rows["equal"] == "head") & (rows["block"] == 128)]
         for shift, colour, (at, part) in zip((-0.16, 0.16), COLOURS, rows.groupby("at")):
-            own = part.set_index(["method", "other"]).reindex(list(MASKED))
+            own = part.set_index(["method", "other"]).loc[list(MASKED)]
             dots(axis, own, "frobenius", [colour] * len(own), shift=shift)
             looks[f"{at:g} of the pairs"] = colour
         axis.set_title(title)
