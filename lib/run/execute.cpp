@@ -49,10 +49,15 @@ class ModelWorks {
         by_scope_[{group.first_tokens, cell.scope->layers, cell.scope->kv_heads}];
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
     if (results.has(work.key())) return results;
+    const auto streams =
+        static_cast<Index>(cell.scope->layers.size() * cell.scope->kv_heads.size());
+    const bool stay = streams_stay(group.shape, streams);
+    std::vector<std::unique_ptr<StreamData>> staying;
     try {
-      results.add(work,
-                  ModelContext{[&](const auto& visit) { each(group, cell, visit); }, group.prompt,
-                               group.shape.tokens, execution_.device.kernels()});
+      results.add(
+          work, ModelContext{
+                    [&](const auto& visit) { each(group, cell, stay ? &staying : nullptr, visit); },
+                    group.prompt, group.shape.tokens, execution_.device.kernels(), stay});
     } catch (const InputError& error) {
       results.fail(work.key(), error.what());
     } catch (const CellError& error) {
@@ -76,16 +81,26 @@ class ModelWorks {
     return cell.algorithm->replay_scope(*cell.params) == ReplayScope::kLayer;
   }
 
+  // `staying`: the streams of the visits before, if they stay.
   void each(const WorkGroup& group, const PlannedCell& cell,
+            std::vector<std::unique_ptr<StreamData>>* staying,
             const std::function<void(const Stream&)>& visit) const {
     const Dump& dump = execution_.dumps[group.dump];
+    if (staying != nullptr && !staying->empty()) {
+      for (const auto& data : *staying) visit(data->stream);
+      return;
+    }
     for (const int layer : cell.scope->layers) {
       const Index heads = dump.info().find_sequence(group.sequence)->find_layer(layer)->kv_heads;
       for (const int head : cell.scope->kv_heads) {
         if (head >= heads) continue;
         auto data = dump.read_stream(group.sequence, layer, head, group.shape.tokens);
         visit(data->stream);
-        dump.reuse(std::move(data));
+        if (staying != nullptr) {
+          staying->push_back(std::move(data));
+        } else {
+          dump.reuse(std::move(data));
+        }
       }
     }
   }
