@@ -126,7 +126,7 @@ class HeadRun {
         gatherer_(gatherer) {}
 
   // Takes the next of the streams, which must be this head's.
-  void run(ReadAhead& streams, GroupTiming& timing) {
+  void run(ReadAhead& streams, ReplayRoom& room, GroupTiming& timing) {
     std::unique_ptr<StreamData> data;
     const auto start = Clock::now();
     try {
@@ -167,7 +167,7 @@ class HeadRun {
       record(cells_[index], std::move(result), recorder.get());
     };
     const ReplayTiming spent =
-        replay(data->stream, setting, replayed, execution_.device.kernels(), done);
+        replay(data->stream, setting, replayed, execution_.device.kernels(), done, room);
     timing.reference_seconds += spent.reference_seconds;
     timing.metrics_seconds += spent.metrics_seconds;
     execution_.dumps[group_.dump].reuse(std::move(data));
@@ -393,6 +393,7 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunO
     return execution.dumps[group.dump].read_stream(group.sequence, group.layer, works[w].kv_head,
                                                    group.shape.tokens);
   });
+  ReplayRoom room;
   const Stoppable stoppable(stop);
   try {
     for (const Pass& pass : passes) {
@@ -407,7 +408,7 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunO
         observer.at(
             fmt::format("sequence {} layer {} head {}", group.sequence, group.layer, kv_head));
         HeadRun(execution, group, cells, model_works, observer, gatherer ? &*gatherer : nullptr)
-            .run(streams, *timing[pass.group]);
+            .run(streams, room, *timing[pass.group]);
         if (gatherer) gatherer->end_head(kv_head);
       }
       if (gatherer) record_layers(execution, pass, *gatherer);
