@@ -59,6 +59,7 @@ struct ModelContext {
   Index prompt;
   Index tokens;
   const Kernels& kernels;
+  bool in_memory = false;  // all streams are, so that another visit reads nothing
 };
 
 // A type of work. Types of one name in unnamed namespaces of two files are two kinds: by the

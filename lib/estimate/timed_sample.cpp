@@ -370,7 +370,7 @@ class Sampler {
       const auto start = Clock::now();
       try {
         results->add(work, ModelContext{[&](const auto& visit) { visit(stream); }, prompt,
-                                        stream.shape.tokens, kernels_});
+                                        stream.shape.tokens, kernels_, true});
       } catch (const CellError& error) {
         results->fail(work.key(), error.what());
       } catch (const std::bad_alloc&) {

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "kernels/host_rows.hpp"
 #include "kernels/row_block.hpp"
 #include "kernels/weight_table.hpp"
 #include "metrics/reference.hpp"
@@ -41,12 +42,14 @@ std::string cell_text(const ReplayCell& cell, const StreamId& stream) {
 class Group {
  public:
   Group(const Stream& stream, const ReplaySetting& setting, const std::vector<ReplayCell>& cells,
-        const Kernels& kernels, const std::function<void(std::size_t, CellResult&&)>& done)
+        const Kernels& kernels, const std::function<void(std::size_t, CellResult&&)>& done,
+        ReplayRoom& room)
       : stream_(stream),
         setting_(setting),
         cells_(cells),
         kernels_(kernels),
         done_(done),
+        room_(room),
         running_(cells.size()),
         seconds_(cells.size(), 0.0),
         reported_(cells.size(), 0) {}
@@ -73,8 +76,7 @@ class Group {
       return visits_every_row(cell.algorithm->needs(cell.params));
     });
     blocks_ = blocks_of(visited_rows(stream_.shape, setting_.prompt, setting_.rows, every_row));
-    BlockRoom room = room_for_blocks();
-    LogitBlock decoded_room;
+    make_room();
     std::optional<RowBlock> block;
     std::size_t in_room = blocks_.size();  // number of the block whose logits are there
     for (const Pass& pass : passes()) {
@@ -90,7 +92,7 @@ class Group {
       for (std::size_t b = 0; b < blocks_.size(); ++b) {
         const auto logits_start = Clock::now();
         try {
-          if (in_room != b) block.emplace(stream_, kernels_, blocks_[b], room);
+          if (in_room != b) block.emplace(stream_, kernels_, blocks_[b], room_.block);
         } catch (const CellError& error) {
           fail_all(error.what());
           return timing;
@@ -104,8 +106,8 @@ class Group {
         }
         const LogitBlock* decoded = nullptr;
         if (stored && stored->keys().is_decoded_throughout()) {
-          cpu_kernels().logits(stored->held(), blocks_[b], decoded_room);
-          decoded = &decoded_room;
+          cpu_kernels().logits(stored->held(), blocks_[b], room_.decoded);
+          decoded = &room_.decoded;
         }
         const bool is_last = b + 1 == blocks_.size();
         parallel_for(std::ssize(pass.cells), [&](Index i) {
@@ -176,14 +178,20 @@ class Group {
   }
 
   // A block that need not grow: while it did, its old numbers would be kept together with the new
-  // ones.
-  BlockRoom room_for_blocks() const {
-    BlockRoom room;
+  // ones. Room that is larger than needed is not kept either.
+  void make_room() {
+    Index queries = 0;
+    Index tokens = 0;
     for (const std::vector<Index>& rows : blocks_) {
-      room.reserve(std::ssize(rows) * stream_.shape.heads_per_kv,
-                   stream_.shape.visible_end(rows.back()));
+      queries = std::max(queries, std::ssize(rows) * stream_.shape.heads_per_kv);
+      tokens = std::max(tokens, stream_.shape.visible_end(rows.back()));
     }
-    return room;
+    const BlockRoom& held = room_.block;
+    const auto numbers = static_cast<std::size_t>(queries * tokens);
+    const auto abreast = static_cast<std::size_t>(numbers_abreast(queries, tokens));
+    if (held.logits.logits.capacity() == numbers && held.exps.capacity() == abreast) return;
+    room_ = {};
+    room_.block.reserve(queries, tokens);
   }
 
   void score_trivial_answers() {
@@ -255,6 +263,7 @@ class Group {
   const std::vector<ReplayCell>& cells_;
   const Kernels& kernels_;
   const std::function<void(std::size_t, CellResult&&)>& done_;
+  ReplayRoom& room_;
   Reference reference_;
   std::shared_ptr<const TrivialAnswers> trivial_;
   std::shared_ptr<const std::vector<double>> exact_outputs_;  // null unless they are kept
@@ -272,8 +281,15 @@ class Group {
 
 ReplayTiming replay(const Stream& stream, const ReplaySetting& setting,
                     const std::vector<ReplayCell>& cells, const Kernels& kernels,
+                    const std::function<void(std::size_t, CellResult&&)>& done, ReplayRoom& room) {
+  return Group(stream, setting, cells, kernels, done, room).run();
+}
+
+ReplayTiming replay(const Stream& stream, const ReplaySetting& setting,
+                    const std::vector<ReplayCell>& cells, const Kernels& kernels,
                     const std::function<void(std::size_t, CellResult&&)>& done) {
-  return Group(stream, setting, cells, kernels, done).run();
+  ReplayRoom room;
+  return replay(stream, setting, cells, kernels, done, room);
 }
 
 }  // namespace kvbench

@@ -49,10 +49,15 @@ class ModelWorks {
         by_scope_[{group.first_tokens, cell.scope->layers, cell.scope->kv_heads}];
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
     if (results.has(work.key())) return results;
+    const auto streams =
+        static_cast<Index>(cell.scope->layers.size() * cell.scope->kv_heads.size());
+    const bool stay = streams_stay(group.shape, streams);
+    std::vector<std::unique_ptr<StreamData>> staying;
     try {
-      results.add(work,
-                  ModelContext{[&](const auto& visit) { each(group, cell, visit); }, group.prompt,
-                               group.shape.tokens, execution_.device.kernels()});
+      results.add(
+          work, ModelContext{
+                    [&](const auto& visit) { each(group, cell, stay ? &staying : nullptr, visit); },
+                    group.prompt, group.shape.tokens, execution_.device.kernels(), stay});
     } catch (const InputError& error) {
       results.fail(work.key(), error.what());
     } catch (const CellError& error) {
@@ -76,16 +81,26 @@ class ModelWorks {
     return cell.algorithm->replay_scope(*cell.params) == ReplayScope::kLayer;
   }
 
+  // `staying`: the streams of the visits before, if they stay.
   void each(const WorkGroup& group, const PlannedCell& cell,
+            std::vector<std::unique_ptr<StreamData>>* staying,
             const std::function<void(const Stream&)>& visit) const {
     const Dump& dump = execution_.dumps[group.dump];
+    if (staying != nullptr && !staying->empty()) {
+      for (const auto& data : *staying) visit(data->stream);
+      return;
+    }
     for (const int layer : cell.scope->layers) {
       const Index heads = dump.info().find_sequence(group.sequence)->find_layer(layer)->kv_heads;
       for (const int head : cell.scope->kv_heads) {
         if (head >= heads) continue;
         auto data = dump.read_stream(group.sequence, layer, head, group.shape.tokens);
         visit(data->stream);
-        dump.reuse(std::move(data));
+        if (staying != nullptr) {
+          staying->push_back(std::move(data));
+        } else {
+          dump.reuse(std::move(data));
+        }
       }
     }
   }
@@ -111,7 +126,7 @@ class HeadRun {
         gatherer_(gatherer) {}
 
   // Takes the next of the streams, which must be this head's.
-  void run(ReadAhead& streams, GroupTiming& timing) {
+  void run(ReadAhead& streams, ReplayRoom& room, GroupTiming& timing) {
     std::unique_ptr<StreamData> data;
     const auto start = Clock::now();
     try {
@@ -152,7 +167,7 @@ class HeadRun {
       record(cells_[index], std::move(result), recorder.get());
     };
     const ReplayTiming spent =
-        replay(data->stream, setting, replayed, execution_.device.kernels(), done);
+        replay(data->stream, setting, replayed, execution_.device.kernels(), done, room);
     timing.reference_seconds += spent.reference_seconds;
     timing.metrics_seconds += spent.metrics_seconds;
     execution_.dumps[group_.dump].reuse(std::move(data));
@@ -378,6 +393,7 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunO
     return execution.dumps[group.dump].read_stream(group.sequence, group.layer, works[w].kv_head,
                                                    group.shape.tokens);
   });
+  ReplayRoom room;
   const Stoppable stoppable(stop);
   try {
     for (const Pass& pass : passes) {
@@ -392,7 +408,7 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunO
         observer.at(
             fmt::format("sequence {} layer {} head {}", group.sequence, group.layer, kv_head));
         HeadRun(execution, group, cells, model_works, observer, gatherer ? &*gatherer : nullptr)
-            .run(streams, *timing[pass.group]);
+            .run(streams, room, *timing[pass.group]);
         if (gatherer) gatherer->end_head(kv_head);
       }
       if (gatherer) record_layers(execution, pass, *gatherer);

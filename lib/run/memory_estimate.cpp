@@ -21,6 +21,7 @@
 namespace kvbench {
 namespace {
 
+constexpr double kStayingBytes = 256.0 * 1024 * 1024;
 constexpr double kProgramBytes = 32.0 * 1024 * 1024;  // with its libraries
 // A sketch row and its place in an algorithm's own lists.
 constexpr double kTokenBytes = 64.0;
@@ -79,10 +80,8 @@ DeclaredMemory declared_memory(const Plan& plan, const WorkGroup& group, const C
   return all;
 }
 
-// Bytes that deciding for a whole scope takes at most, `stream` bytes of another head's stream
-// included.
-double model_bytes(const Plan& plan, const WorkGroup& group, const CellRange& cells,
-                   double stream) {
+// Bytes that deciding for a whole scope takes at most, streams of other heads included.
+double model_bytes(const Plan& plan, const WorkGroup& group, const CellRange& cells) {
   double most = 0.0;
   plan.cells.for_each_to_run(cells, [&](const PlannedCell& cell, std::size_t) {
     if (!cell.scope) return;
@@ -91,7 +90,9 @@ double model_bytes(const Plan& plan, const WorkGroup& group, const CellRange& ce
     const ScopeSize size{streams, group.shape.heads_per_kv, group.shape.d, group.prompt,
                          group.shape.tokens};
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
-    most = std::max(most, stream + work.bytes(size));
+    const Index at_once = streams_stay(group.shape, streams) ? streams : 1;
+    most =
+        std::max(most, static_cast<double>(at_once) * stream_bytes(group.shape) + work.bytes(size));
   });
   return most;
 }
@@ -212,6 +213,21 @@ FullestHead fullest_head(const Plan& plan, const WorkGroup& group) {
 
 }  // namespace
 
+double stream_bytes(const StreamShape& shape) {
+  const auto n = static_cast<double>(shape.tokens);
+  const auto d = static_cast<double>(shape.d);
+  const auto heads_per_kv = static_cast<double>(shape.heads_per_kv);
+  const double repeated =
+      shape.repeat ? (heads_per_kv + 1.0) * static_cast<double>(shape.repeat->rows()) * d : 0.0;
+  return 8.0 * (n * (d + static_cast<double>(shape.dv)) +
+                heads_per_kv * (n - static_cast<double>(shape.first_query)) * d +
+                (shape.wo_v_l1 ? heads_per_kv * n : 0.0) + repeated);
+}
+
+bool streams_stay(const StreamShape& shape, Index streams) {
+  return static_cast<double>(streams) * stream_bytes(shape) <= kStayingBytes;
+}
+
 double estimate_results_bytes(const Plan& plan) {
   const std::vector<SettingSize> settings = setting_sizes(plan);
   double cells = 0.0;
@@ -241,7 +257,6 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
                              std::size_t layer_records) {
   const StreamShape& shape = group.shape;
   const auto n = static_cast<double>(shape.tokens);
-  const auto d = static_cast<double>(shape.d);
   const auto dv = static_cast<double>(shape.dv);
   const auto heads_per_group = static_cast<double>(shape.heads_per_kv);
   const auto scored = static_cast<double>(group.rows.size());
@@ -252,13 +267,8 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
 
   const auto visited =
       static_cast<double>(visited_rows(shape, group.prompt, group.rows, fullest.every_row).size());
-  const double stream =
-      8.0 * (n * (d + dv) + heads_per_group * (n - static_cast<double>(shape.first_query)) * d +
-             (shape.wo_v_l1 ? heads_per_group * n : 0.0) +
-             (shape.repeat ? (heads_per_group + 1.0) * static_cast<double>(shape.repeat->rows()) * d
-                           : 0.0));
   // Streams of the current head, and of the next one if it is read ahead.
-  const double streams = (threads > 1 ? 2.0 : 1.0) * stream;
+  const double streams = (threads > 1 ? 2.0 : 1.0) * stream_bytes(shape);
   const double reference = 8.0 * scored * (heads_per_group * (dv + 3.0) + 2.0);
   const double logits_of_row = static_cast<double>(BlockRoom::kBytes) * heads_per_group * n;
   const double outputs = 8.0 * scored * heads_per_group * dv;
@@ -285,7 +295,7 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
                                          blocks_and_cells(std::min(fullest.to_run, kFewCells)));
   return program_bytes(plan) + static_cast<double>(group.chunk_bytes) + streams + reference +
          rows_and_cells + working + pieces.bytes() + cache_bytes(plan, group, fullest.cells) +
-         model_bytes(plan, group, fullest.cells, stream) +
+         model_bytes(plan, group, fullest.cells) +
          LayerGatherer::bytes(group, std::min(layer_records, group.layer_records.size()), threads);
 }
 

@@ -12,6 +12,13 @@ namespace kvbench {
 
 inline constexpr std::size_t kAllLayerRecords = std::numeric_limits<std::size_t>::max();
 
+// Bytes of a KV head's tensors as they are read.
+double stream_bytes(const StreamShape& shape);
+
+// Whether the streams of a scope, so many of this shape, stay in memory while it is decided: those
+// that take at most 256 MiB do.
+bool streams_stay(const StreamShape& shape, Index streams);
+
 // Bytes that are held at one time at most while the group runs: one KV head of it is in memory at a
 // time, its cells on `threads` threads, and what is gathered for `layer_records` of its records of
 // the whole layer. 0 if all its cells are skipped.

@@ -118,7 +118,7 @@ SharedResults decided_for_model(const StreamCell& cell, const PlannedCell& plann
   const ModelWork work = planned.algorithm->model_work(*planned.params, planned.seed_or_zero());
   const ModelContext context{
       [&](const std::function<void(const Stream&)>& visit) { visit(cell.stream); }, prompt,
-      cell.stream.shape.tokens, kernels};
+      cell.stream.shape.tokens, kernels, true};
   try {
     results.add(work, context);
   } catch (const CellError& error) {

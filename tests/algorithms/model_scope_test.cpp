@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "algorithms/mechanisms/last_lowest.hpp"
 #include "kernels/kernels.hpp"
 #include "support/given.hpp"
 #include "support/owned_stream.hpp"
@@ -22,18 +23,18 @@ constexpr Index kPrompt = 24;
 constexpr Index kBudget = 10;
 constexpr Index kRecent = 3;
 
-std::vector<std::unique_ptr<OwnedStream>> layers(int count) {
+std::vector<std::unique_ptr<OwnedStream>> layers(int count, Index tokens = kTokens) {
   std::vector<std::unique_ptr<OwnedStream>> out;
   for (int layer = 0; layer < count; ++layer) {
     StreamSpec spec;
-    spec.tokens = kTokens;
+    spec.tokens = tokens;
     spec.heads_per_kv = 2;
     spec.seed = 7 + static_cast<std::uint64_t>(layer);
     spec.query_size = 3.0;
     out.push_back(make_stream(spec));
     out.back()->stream.id.layer = layer;
     // Later tokens draw more attention, so that old ones lose their places.
-    for (Index j = 0; j < kTokens; ++j) {
+    for (Index j = 0; j < tokens; ++j) {
       const auto first = static_cast<std::size_t>(out.back()->stream.shape.d * j);
       out.back()->keys[first] += 0.5 * static_cast<double>(j);
       for (std::vector<double>& head : out.back()->queries) head[first] += 8.0;
@@ -43,11 +44,13 @@ std::vector<std::unique_ptr<OwnedStream>> layers(int count) {
 }
 
 ModelTrace trace_of(const std::vector<std::unique_ptr<OwnedStream>>& streams,
-                    const Scoring& scoring, double logit_bytes = kModelLogitBytes) {
+                    const Scoring& scoring, double logit_bytes = kModelLogitBytes,
+                    bool in_memory = false) {
   const ModelContext setting{[&](const std::function<void(const Stream&)>& visit) {
                                for (const auto& owned : streams) visit(owned->stream);
                              },
-                             kPrompt, kTokens, cpu_kernels()};
+                             kPrompt, streams.front()->stream.shape.tokens, cpu_kernels(),
+                             in_memory};
   return trace_model(setting, scoring, kBudget, kRecent, 0, logit_bytes);
 }
 
@@ -127,6 +130,42 @@ TEST_CASE("the trace does not depend on how many rows' logits are held, however 
     const ModelTrace cut = trace_of(streams, scoring, bytes);
     CHECK(cut.prompt_kept == whole.prompt_kept);
     CHECK(cut.evicted == whole.evicted);
+  }
+}
+
+TEST_CASE("the trace does not depend on whether the streams are in memory") {
+  const auto streams = layers(3, 200);
+  Scoring scoring;
+  scoring.noise = LogitNoise::Kind::kGumbel;
+  const ModelTrace read = trace_of(streams, scoring);
+  const ModelTrace held = trace_of(streams, scoring, kModelLogitBytes, true);
+  CHECK(held.prompt_kept == read.prompt_kept);
+  CHECK(held.evicted == read.evicted);
+}
+
+TEST_CASE("of equally low scores the last one's token goes") {
+  const double nan = std::nan("");
+  const auto naive = [](const std::vector<double>& scores) {
+    std::size_t lowest = 0;
+    for (std::size_t p = 1; p < scores.size(); ++p) {
+      if (scores[p] <= scores[lowest]) lowest = p;
+    }
+    return lowest;
+  };
+  CHECK(last_lowest(std::vector<double>{3.0}.data(), 1) == 0);
+  CHECK(last_lowest(std::vector<double>{2.0, 1.0, 1.0, 5.0}.data(), 4) == 2);
+  for (std::size_t count = 1; count < 40; ++count) {
+    for (std::size_t seed = 0; seed < 20; ++seed) {
+      std::vector<double> scores;
+      for (std::size_t p = 0; p < count; ++p) {
+        const std::size_t draw = (p + 1) * (2 * seed + 3) * 2654435761U % 1009 % 7;
+        scores.push_back(draw == 6 && seed % 4 == 0 ? nan : static_cast<double>(draw) - 1.0);
+        if (draw == 1 && p % 2 == 0) scores.back() = -0.0;
+      }
+      CAPTURE(count);
+      CAPTURE(seed);
+      CHECK(last_lowest(scores.data(), count) == naive(scores));
+    }
   }
 }
 

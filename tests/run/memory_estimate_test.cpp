@@ -8,6 +8,7 @@
 #include "algorithms/registry.hpp"
 #include "metrics/metric_table.hpp"
 #include "results/summary.hpp"
+#include "support/algorithm_named.hpp"
 #include "sweep/sweep_folder.hpp"
 
 namespace kvbench::test {
@@ -55,6 +56,24 @@ TEST_CASE("norms of values that a dump holds are part of a stream") {
   const double without = bytes_of(plan, 1);
   plan.groups[0].shape.wo_v_l1 = true;
   CHECK(bytes_of(plan, 1) == without + 8.0 * 3 * 100);
+}
+
+TEST_CASE("streams of a scope stay in memory while it is decided, up to 256 MiB") {
+  const SweepFolder folder;
+  const AlgorithmDescription& tova = algorithm_named("tova");
+  const auto bytes = [&](Index tokens, Index heads) {
+    const Plan plan = make_plan(
+        parse_sweep(sweep(entry("tova", R"("budget": 8)"), R"("replay": {"prompt_tokens": 50})"),
+                    folder.file("s.json"), {}, all_algorithms()),
+        {planned_dump("a", tokens, {0}, static_cast<int>(heads))});
+    const ScopeSize size{heads, 3, 64, 50, tokens};
+    const ModelWork work = tova.model_work(*plan.cells[0].params, 0);
+    return bytes_of(plan, 1) - plan_bytes(static_cast<double>(heads), 1) - work.bytes(size);
+  };
+  const auto stream = [](Index tokens) { return 8.0 * static_cast<double>(tokens) * (128 + 192); };
+  CHECK(bytes(100, 4) == bytes(100, 1) + 3 * stream(100));
+  // 244 MiB each: two are in memory one at a time.
+  CHECK(bytes(100'000, 2) == bytes(100'000, 1));
 }
 
 TEST_CASE("cells at work at the same time are counted, up to the threads") {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "algorithms/mechanisms/budget.hpp"
+#include "algorithms/mechanisms/last_lowest.hpp"
 #include "numerics/canonical.hpp"
 #include "numerics/counter_rng.hpp"
 #include "numerics/lanes.hpp"
@@ -202,11 +203,7 @@ void AccumulatedScores::answered(const RowLogits& row) {
   const auto count = static_cast<std::size_t>(may_go - tokens_.begin());
   if (count == 0) return;
   combine(subset_.group, scores_, count, combined_);
-  std::size_t lowest = 0;
-  for (std::size_t p = 1; p < count; ++p) {
-    if (combined_[p] <= combined_[lowest]) lowest = p;  // the later of equal tokens goes
-  }
-  drop(lowest);
+  drop(last_lowest(combined_.data(), count));
 }
 
 std::vector<DerivedKey> ranked_subset_keys() {

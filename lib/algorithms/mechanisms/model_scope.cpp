@@ -6,19 +6,23 @@
 #include <utility>
 
 #include "algorithms/mechanisms/budget.hpp"
+#include "algorithms/mechanisms/last_lowest.hpp"
 #include "algorithms/mechanisms/softmax.hpp"
 #include "kernels/packed_keys.hpp"
 #include "numerics/aligned.hpp"
 #include "numerics/canonical.hpp"
 #include "numerics/lanes.hpp"
+#include "numerics/unrolled.hpp"
 #include "system/parallel.hpp"
 #include "system/stop.hpp"
 
 namespace kvbench {
 namespace {
 
-constexpr Index kRowsAtOnce = 32;
+constexpr Index kRowsAtOnce = 30;
 constexpr Index kLeastRows = 512;  // decode rows for which the streams are read once
+// The same where they are in memory: more rows mean more tokens that are kept no longer.
+constexpr Index kRowsInMemory = 60;
 
 // A pass over the prompts of all streams.
 struct PromptPass {
@@ -114,33 +118,56 @@ void decode_logits(const ModelContext& context, const Scoring& scoring, std::uin
   });
 }
 
+// Query heads whose sums run side by side: each is one chain of additions.
+constexpr int kHeadsAbreast = 4;
+
+// sums[h] = sum over p < count of e[h * stride + p], ascending.
+void ascending_sums(const double* e, std::size_t stride, std::size_t count, double* sums) {
+  double sum[kHeadsAbreast] = {};
+  for (std::size_t p = 0; p < count; ++p) {
+    unrolled<kHeadsAbreast>([&](auto h) { sum[h] += e[h * stride + p]; });
+  }
+  std::copy(sum, sum + kHeadsAbreast, sums);
+}
+
 // Adds every head's scores over the kept columns at one of the rows, counted from the first. `e` is
 // scratch memory.
 void add_scores(const DecodeLogits& logits, Index row, double tau,
-                const std::vector<std::size_t>& kept, AlignedDoubles& e,
+                const std::vector<std::int32_t>& kept, AlignedDoubles& e,
                 std::vector<double>& totals) {
   const std::size_t count = kept.size();
-  e.resize((count + Lanes::kCount - 1) / Lanes::kCount * Lanes::kCount);
-  for (std::size_t h = 0; h < logits.sinks.size(); ++h) {
-    const double* x = logits.heads[h].data() + row * logits.stride;
-    const double sink = logits.sinks[h] / tau;
-    for (std::size_t p = 0; p < count; ++p) e[p] = x[kept[p]];
-    if (tau != 1.0) {
-      for (double& each : e) each /= tau;
+  const std::size_t padded = (count + Lanes::kCount - 1) / Lanes::kCount * Lanes::kCount;
+  e.resize(kHeadsAbreast * padded);
+  const std::size_t heads = logits.sinks.size();
+  for (std::size_t first = 0; first < heads; first += kHeadsAbreast) {
+    const std::size_t some = std::min<std::size_t>(kHeadsAbreast, heads - first);
+    double sums[kHeadsAbreast];
+    double of_sinks[kHeadsAbreast];
+    for (std::size_t h = 0; h < some; ++h) {
+      const double* x = logits.heads[first + h].data() + row * logits.stride;
+      const double sink = logits.sinks[first + h] / tau;
+      double* const to = e.data() + h * padded;
+      for (std::size_t p = 0; p < count; ++p) to[p] = x[kept[p]];
+      if (tau != 1.0) {
+        for (std::size_t p = 0; p < count; ++p) to[p] /= tau;
+      }
+      std::fill(to + count, to + padded, kNoSink);
+      Lanes most = Lanes::all(sink);
+      for (std::size_t p = 0; p < padded; p += Lanes::kCount) {
+        most = Lanes::max(Lanes::load(to + p), most);
+      }
+      const double largest = most.largest();
+      for (std::size_t p = 0; p < padded; p += Lanes::kCount) {
+        canonical_exp(Lanes::load(to + p) - Lanes::all(largest)).store(to + p);
+      }
+      of_sinks[h] = canonical_exp(sink - largest);
     }
-    std::fill(e.begin() + static_cast<Index>(count), e.end(), kNoSink);
-    Lanes most = Lanes::all(sink);
-    for (std::size_t p = 0; p < e.size(); p += Lanes::kCount) {
-      most = Lanes::max(Lanes::load(&e[p]), most);
+    ascending_sums(e.data(), padded, count, sums);  // those beyond `some` are of no use
+    for (std::size_t h = 0; h < some; ++h) {
+      const double sum = sums[h] + of_sinks[h];
+      const double* const from = e.data() + h * padded;
+      for (std::size_t p = 0; p < count; ++p) totals[p] += from[p] / sum;
     }
-    const double largest = most.largest();
-    for (std::size_t p = 0; p < e.size(); p += Lanes::kCount) {
-      canonical_exp(Lanes::load(&e[p]) - Lanes::all(largest)).store(&e[p]);
-    }
-    double sum = 0.0;
-    for (std::size_t p = 0; p < count; ++p) sum += e[p];
-    sum += canonical_exp(sink - largest);
-    for (std::size_t p = 0; p < count; ++p) totals[p] += e[p] / sum;
   }
 }
 
@@ -176,16 +203,16 @@ ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Inde
   Index rows = 0;
   for (Index first = prompt; first < context.tokens; first += rows) {
     // Rows that are computed together need the logits of their own tokens too.
-    const Index most = std::max(kLeastRows, std::ssize(tokens));
+    const Index most = context.in_memory ? kRowsInMemory : std::max(kLeastRows, std::ssize(tokens));
     rows = std::min(
         {rows_within(logit_bytes, pass.heads, std::ssize(tokens)), most, context.tokens - first});
     decode_logits(context, scoring, seed, tokens, first, first + rows, logits);
-    std::vector<std::size_t> kept(tokens.size());  // columns
-    std::iota(kept.begin(), kept.end(), std::size_t{0});
+    std::vector<std::int32_t> kept(tokens.size());  // columns
+    std::iota(kept.begin(), kept.end(), 0);
     for (Index r = 0; r < rows; ++r) {
       throw_if_stopped();
       const Index row = first + r;
-      kept.push_back(tokens.size() + static_cast<std::size_t>(r));
+      kept.push_back(static_cast<std::int32_t>(std::ssize(tokens) + r));
       f.push_back(0.0);
       const Index lo = pass.shape.first_visible(row);
       std::size_t left = 0;
@@ -201,20 +228,21 @@ ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Inde
       }
       Index evicted = -1;
       if (std::ssize(kept) > budget) {
-        std::size_t lowest = kept.size();
-        for (std::size_t p = 0; p < kept.size() && logits.columns[kept[p]] <= row - recent; ++p) {
-          if (lowest == kept.size() || f[p] <= f[lowest]) lowest = p;
-        }
-        if (lowest < kept.size()) {
+        const auto may_go = std::partition_point(
+            kept.begin(), kept.end(),
+            [&](std::int32_t column) { return logits.columns[column] <= row - recent; });
+        if (may_go != kept.begin()) {
+          const auto lowest = static_cast<Index>(
+              last_lowest(f.data(), static_cast<std::size_t>(may_go - kept.begin())));
           evicted = logits.columns[kept[lowest]];
-          kept.erase(kept.begin() + static_cast<Index>(lowest));
-          f.erase(f.begin() + static_cast<Index>(lowest));
+          kept.erase(kept.begin() + lowest);
+          f.erase(f.begin() + lowest);
         }
       }
       trace.evicted.push_back(evicted);
     }
     std::vector<Index> still;
-    for (const std::size_t c : kept) still.push_back(logits.columns[c]);
+    for (const std::int32_t c : kept) still.push_back(logits.columns[c]);
     tokens = std::move(still);
   }
   return trace;
