@@ -198,7 +198,7 @@ def narrow_types(numbers: np.ndarray) -> set[str]:
 
 def equal_ends(values: np.ndarray) -> dict[str, int]:
     """Tokens of values [heads, n, dv] that are equal at the "last" and the "first" places, as
-    padding has them; fewer than 8 are left out. Those of a first layer depend on the token alone.
+    padding has them; fewer than 8 are left out. Values of a first layer depend on the token alone.
     """
     ends = {"last": values[:, ::-1], "first": values}
     equal = {end: int((v != v[:, :1]).any((0, 2)).argmax()) for end, v in ends.items()}

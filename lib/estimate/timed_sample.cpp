@@ -260,8 +260,10 @@ class Sampler {
           nullptr,
           cell.storage};
       if (cell.scope) {
+        const std::size_t streams = cell.scope->layers.size() * cell.scope->kv_heads.size();
+        const bool stay = streams_stay(group_.shape, static_cast<Index>(streams));
         replay_cell.model_results =
-            decide(stream, cut.prompt, replay_cell, model_results, model_seconds);
+            decide(stream, cut.prompt, replay_cell, stay, model_results, model_seconds);
       }
       replayed.push_back(replay_cell);
       ++count[each.method];
@@ -360,7 +362,7 @@ class Sampler {
   }
 
   // Decisions that a scoped cell follows, made on this stream alone: each head bears its own part.
-  const SharedResults* decide(const Stream& stream, Index prompt, const ReplayCell& cell,
+  const SharedResults* decide(const Stream& stream, Index prompt, const ReplayCell& cell, bool stay,
                               std::map<WorkKey, std::unique_ptr<SharedResults>>& known,
                               double& seconds) const {
     const ModelWork work = cell.algorithm->model_work(cell.params, cell.seed);
@@ -370,7 +372,7 @@ class Sampler {
       const auto start = Clock::now();
       try {
         results->add(work, ModelContext{[&](const auto& visit) { visit(stream); }, prompt,
-                                        stream.shape.tokens, kernels_, true});
+                                        stream.shape.tokens, kernels_, stay});
       } catch (const CellError& error) {
         results->fail(work.key(), error.what());
       } catch (const std::bad_alloc&) {

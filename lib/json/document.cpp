@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -155,6 +156,15 @@ std::optional<std::size_t> trailing_comma(const std::string& text, std::size_t p
   return is_comma ? std::optional(before) : std::nullopt;
 }
 
+// Whether the parser stopped at `at` in the first word, which is no number and no literal of JSON:
+// "name:" may begin null, and "- a" a number.
+bool begins_as_yaml(const std::string& text, std::size_t at) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) return false;
+  const bool is_word = text[first] == '-' || std::isalpha(static_cast<unsigned char>(text[first]));
+  return is_word && text.find_first_of(" \t\r\n:", first) >= at;
+}
+
 // A remedy for text that is not JSON, by its first character; "" for most.
 std::string in_json(const std::string& text, std::size_t position) {
   if (position == 0 || position > text.size()) return "";
@@ -163,14 +173,12 @@ std::string in_json(const std::string& text, std::size_t position) {
       return "; begin a comment with //";
     case '\'':
       return "; write names and words in double quotes";
-    case 'T':
-    case 'F':
-    case 'N':
-      return "; write true, false and null in lower case";
     default:
-      return text.find_first_not_of(" \t\r\n") == position - 1 ? "; write a JSON object, not YAML"
-                                                               : "";
+      break;
   }
+  if (begins_as_yaml(text, position - 1)) return "; write a JSON object, not YAML";
+  const bool is_python = std::string("TFN").find(text[position - 1]) != std::string::npos;
+  return is_python ? "; write true, false and null in lower case" : "";
 }
 
 constexpr bool kStrict = true;

@@ -227,6 +227,12 @@ struct Pass {
   std::map<int, std::vector<std::size_t>> cells;  // by KV head
 };
 
+// Whether room for the blocks of one group is as large as the other group needs.
+bool blocks_are_alike(const WorkGroup& a, const WorkGroup& b) {
+  return a.shape.tokens == b.shape.tokens && a.shape.heads_per_kv == b.shape.heads_per_kv &&
+         a.rows == b.rows;
+}
+
 // Group by group. Records of whole layers are gathered as many at a time as the memory allows; the
 // cells of none go with the first of them.
 std::vector<Pass> pending_passes(const Execution& execution, const std::vector<bool>& pending) {
@@ -394,10 +400,13 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunO
                                                    group.shape.tokens);
   });
   ReplayRoom room;
+  const WorkGroup* before = nullptr;
   const Stoppable stoppable(stop);
   try {
     for (const Pass& pass : passes) {
       const WorkGroup& group = execution.plan.groups[pass.group];
+      if (before != nullptr && !blocks_are_alike(*before, group)) room = {};
+      before = &group;
       if (!timing[pass.group]) timing[pass.group].emplace();
       std::optional<LayerGatherer> gatherer;
       if (!pass.layers.empty()) {

@@ -224,9 +224,9 @@ class Forms(unittest.TestCase):
             kb.Recorder("none.json", out=self.folder / "none", layers=1)
         turned = [each.transpose(1, 0, 2) for each in (q, k, v)]
         self.refused(r"give q.swapaxes\(-3, -2\)", (turned, {}))
-        self.refused("of cross attention causal=False", ((q[:, :9], k, v), {}))
+        self.refused(r"its own tokens, k\[:, -9:\] and v alike; cross attention", ((q[:, :9], k, v), {}))
         for shorter in ((q[:, :9], k, v), (q, k[:, :9], v[:, :9])):
-            self.refused("cross attention is measured in a dump: .* --every-token", (shorter, {"causal": False}))
+            self.refused("cross attention is measured in a dump: .* --every-token", (shorter, {}))
         self.assertEqual(self.recorded(([each.transpose(1, 0, 2) for each in turned], {})), self.recorded(((q, k, v), {})))
         with self.assertRaisesRegex(kb.Error, r"expected \(2, 40, 8\)$"):
             self.recorded(((q, k, v[:, :, :8][:1]), {}))

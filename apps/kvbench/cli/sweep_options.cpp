@@ -83,16 +83,25 @@ std::optional<int> small_number(std::string_view text) {
 }
 
 // "0-2,5" as 0,1,2,5, as the exporter reads it; other values as they are.
-json without_ranges(const json& value) {
+json without_ranges(const std::string& option, const json& value) {
   if (value.is_number()) return value;
   json numbers = json::array();
   for (const json& each : value.is_array() ? value : json::array({value})) {
-    const std::string text = each.is_string() ? each.get<std::string>() : each.dump();
+    if (each.is_number()) {
+      numbers.push_back(each);
+      continue;
+    }
+    if (!each.is_string()) return value;
+    const auto text = each.get<std::string>();
     const std::size_t dash = std::min(text.find('-'), text.size());
     const auto first = small_number(std::string_view(text).substr(0, dash));
     const auto last =
         dash < text.size() ? small_number(std::string_view(text).substr(dash + 1)) : first;
-    if (!first || !last || *last < *first) return value;
+    if (dash < text.size() && (!first || !last || *last < *first)) {
+      throw InputError(
+          fmt::format("{}: {} is no range; write it as 0-7, the lower number first", option, text));
+    }
+    if (!first) return value;
     for (int number = *first; number <= *last; ++number) numbers.push_back(number);
   }
   return numbers;
@@ -258,8 +267,8 @@ std::vector<std::string> SweepOptions::all_sets() const {
   std::vector<std::string> out;
   const auto add = [&](const char* option, const std::string& text, std::string path) {
     if (text.empty()) return;
-    const json value = path.starts_with("select.") ? without_ranges(value_of(option, text))
-                                                   : value_of(option, text);
+    json value = value_of(option, text);
+    if (path.starts_with("select.")) value = without_ranges(option, value);
     const std::string section = path.substr(0, path.find('.'));
     // A number of seeds, or a list of them.
     if (section == "seeds" && (value.is_array() || value.is_object())) path = section;

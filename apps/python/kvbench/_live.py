@@ -208,6 +208,7 @@ class LiveDump:
             said = str(error).replace("kvbench.Recorder: ", f"{self._of}: ")
             place = re.escape(self._path) + r": /sequences/([^/\n]+)/layers/(\d+)(?:: |/)"
             said = re.sub(place, rf"{self._of}: sequence \1, layer \2: ", said)
+            said = said.replace(f"{self._path}: /rope: ", f"{self._of}: rope: ")
             raise _core.Error(said.replace(f" of {self._path}", "")) from None
 
     def open(self, facts: Mapping[str, Any], rope: Rope | None) -> None:

@@ -60,11 +60,12 @@ def _rope(given: Mapping[str, Any] | None) -> Rope | None:
             f"{_OF}: rope: unknown member {', '.join(unknown)}; its members are {', '.join(_ROPE)}"
         )
     frequencies = _on_cpu("rope: inv_freq", given["inv_freq"])
+    scaling = factor(f"{_OF}: rope: attention_scaling", given.get("attention_scaling", 1.0))
     return Rope(
         tuple(in_full_precision(f"{_OF}: rope: inv_freq", frequencies)),
         float(given.get("theta", 10000.0)),
         str(given.get("layout", "half")),
-        float(factor(f"{_OF}: rope: attention_scaling", given.get("attention_scaling", 1.0)) or 0),
+        1.0 if scaling is None else float(scaling),
     )
 
 
@@ -91,19 +92,18 @@ def _array(name: str, given: Any) -> tuple[np.ndarray, str]:
     return array, dtype if dtype in STORED else wider
 
 
-def _remedy(arrays: dict[str, tuple[np.ndarray, str]], causal: bool) -> str:
+def _remedy(arrays: dict[str, tuple[np.ndarray, str]]) -> str:
     """Where a whole cache comes with a piece's queries, or tokens come before heads."""
     q, k, v = (arrays[name][0].shape for name in "qkv")
-    if q[1] != k[1] and k[:2] == v[:2] and q[2] == k[2] and not causal:
-        return "; cross attention is measured in a dump: data/import_arrays.py --every-token"
-    if q[1] < k[1] and k[:2] == v[:2] and q[2] == k[2]:
-        return (
-            f"; of a piece give keys and values of its own tokens, k[:, -{q[1]}:] and v alike, and "
-            "of cross attention causal=False"
-        )
-    if q[0] != k[0] or k[:2] != v[:2] or q[2] != k[2] or q[1] % k[1]:
+    if k[:2] != v[:2] or q[2] != k[2]:
         return ""
-    return "; of [tokens, heads, columns] give q.swapaxes(-3, -2), and k and v likewise"
+    if q[0] == k[0] and q[1] % k[1] == 0:
+        return "; of [tokens, heads, columns] give q.swapaxes(-3, -2), and k and v likewise"
+    if q[1] == k[1] or q[0] % k[0]:
+        return ""
+    own = f"of a piece give keys and values of its own tokens, k[:, -{q[1]}:] and v alike; "
+    cross = "cross attention is measured in a dump: data/import_arrays.py --every-token"
+    return f"; {own if q[1] < k[1] else ''}{cross}"
 
 
 def _by_head(name: str, given: Any) -> tuple[float, ...] | None:
@@ -177,11 +177,11 @@ class Recorder:
         self._queries, self._dtype = whole(f"{_OF}: queries", queries), dtype
         if self._queries is not None and self._queries < 1:
             raise Error(f"{_OF}: queries: must be at least 1, got {self._queries}")
-        self._dump = LiveDump(_OF, sweep, out, save=save, **run)
-        created = datetime.now(timezone.utc).isoformat(timespec="seconds")
         count = whole(f"{_OF}: layers", layers)
         if not count or count < 1:
             raise Error(f"{_OF}: layers: must be the number of the model's layers, got {layers!r}")
+        self._dump = LiveDump(_OF, sweep, out, save=save, **run)
+        created = datetime.now(timezone.utc).isoformat(timespec="seconds")
         facts = {"model": model, "producer": _OF, "n_layers": count, "created": created}
         self._dump.open({**FORMAT, **facts}, _rope(rope))
         self._sequences: dict[str, LiveSequence] = {}
@@ -322,7 +322,7 @@ class Recorder:
                 f"{_OF}: {place}: tokens is {tokens} here and {writer.shape.tokens} in the "
                 "first piece; give all pieces the same"
             )
-        self._check(place, arrays, writer.shape, before, facts["causal"])
+        self._check(place, arrays, writer.shape, before)
         self._check_pieces(place, facts, first, types, writer, answers)
         _warn_of_overlap(place, writer, arrays["k"][0], before)
         for name, (array, _) in arrays.items():
@@ -354,12 +354,7 @@ class Recorder:
         return True
 
     def _check(
-        self,
-        place: str,
-        arrays: dict[str, tuple[np.ndarray, str]],
-        shape: LayerShape,
-        before: int,
-        causal: bool,
+        self, place: str, arrays: dict[str, tuple[np.ndarray, str]], shape: LayerShape, before: int
     ) -> None:
         rows = arrays["k"][0].shape[1]
         expected = {
@@ -371,7 +366,7 @@ class Recorder:
             if arrays[name][0].shape != wanted:
                 raise Error(
                     f"{_OF}: {place}: {name} has the shape {arrays[name][0].shape}; expected "
-                    f"{wanted}{_remedy(arrays, causal)}"
+                    f"{wanted}{_remedy(arrays)}"
                 )
         if before + rows > shape.tokens:
             raise Error(

@@ -19,7 +19,7 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kRowsAtOnce = 30;
+constexpr Index kRowsAtOnce = 30;  // half of kRowsInMemory, for two threads
 constexpr Index kLeastRows = 512;  // decode rows for which the streams are read once
 // The same where they are in memory: more rows mean more tokens that are kept no longer.
 constexpr Index kRowsInMemory = 60;
@@ -137,7 +137,7 @@ void add_scores(const DecodeLogits& logits, Index row, double tau,
                 std::vector<double>& totals) {
   const std::size_t count = kept.size();
   const std::size_t padded = (count + Lanes::kCount - 1) / Lanes::kCount * Lanes::kCount;
-  e.resize(kHeadsAbreast * padded);
+  e.resize(kHeadsAbreast * padded);  // places of heads that are fewer hold earlier numbers
   const std::size_t heads = logits.sinks.size();
   for (std::size_t first = 0; first < heads; first += kHeadsAbreast) {
     const std::size_t some = std::min<std::size_t>(kHeadsAbreast, heads - first);

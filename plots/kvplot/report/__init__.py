@@ -68,6 +68,8 @@ def _write(path: Path, text: str) -> None:
     try:
         part.write_text(text, encoding="utf-8")
         part.replace(target)
+    except PermissionError:  # the page itself may be writable in a folder that is not
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         part.unlink(missing_ok=True)
         error.filename = str(path)
