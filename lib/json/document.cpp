@@ -156,8 +156,8 @@ std::optional<std::size_t> trailing_comma(const std::string& text, std::size_t p
   return is_comma ? std::optional(before) : std::nullopt;
 }
 
-// Whether the parser stopped at `at` in the first word, which is no number and no literal of JSON:
-// "name:" may begin null, and "- a" a number.
+// Whether the parser stopped at `at`, within a first word such as the "name:" of YAML. That may
+// begin null, and "- a" a number.
 bool begins_as_yaml(const std::string& text, std::size_t at) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) return false;
@@ -168,16 +168,11 @@ bool begins_as_yaml(const std::string& text, std::size_t at) {
 // A remedy for text that is not JSON, by its first character; "" for most.
 std::string in_json(const std::string& text, std::size_t position) {
   if (position == 0 || position > text.size()) return "";
-  switch (text[position - 1]) {
-    case '#':
-      return "; begin a comment with //";
-    case '\'':
-      return "; write names and words in double quotes";
-    default:
-      break;
-  }
+  const char met = text[position - 1];
+  if (met == '#') return "; begin a comment with //";
+  if (met == '\'') return "; write names and words in double quotes";
   if (begins_as_yaml(text, position - 1)) return "; write a JSON object, not YAML";
-  const bool is_python = std::string("TFN").find(text[position - 1]) != std::string::npos;
+  const bool is_python = met == 'T' || met == 'F' || met == 'N';
   return is_python ? "; write true, false and null in lower case" : "";
 }
 

@@ -98,8 +98,8 @@ json without_ranges(const std::string& option, const json& value) {
     const auto last =
         dash < text.size() ? small_number(std::string_view(text).substr(dash + 1)) : first;
     if (dash < text.size() && (!first || !last || *last < *first)) {
-      throw InputError(
-          fmt::format("{}: {} is no range; write it as 0-7, the lower number first", option, text));
+      throw InputError(fmt::format("{}: {} is not a range; write it as 0-7, the lower number first",
+                                   option, text));
     }
     if (!first) return value;
     for (int number = *first; number <= *last; ++number) numbers.push_back(number);

@@ -200,7 +200,7 @@ class LiveDump:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Has errors of the library begin with who asks, and name keywords; the dump is no file."""
+        """Has errors of the library begin with who asks, and name keywords in place of a file."""
         try:
             with _named_keywords():
                 yield

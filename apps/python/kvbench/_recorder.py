@@ -333,10 +333,10 @@ class Recorder:
             self._writers[sequence, layer] = (writer, facts, before + rows)
             return False
         self._writers.pop((sequence, layer), None)
-        heads = {writer.shape.query_heads, writer.shape.kv_heads, writer.shape.tokens}
-        if len(heads) == 1 < writer.shape.tokens and answers is None:
+        shape = writer.shape
+        if shape.query_heads == shape.kv_heads == shape.tokens > 1 and answers is None:
             warnings.warn(
-                f"{_OF}: {place}: has as many heads as tokens, {writer.shape.tokens}, and nothing "
+                f"{_OF}: {place}: has as many heads as tokens, {shape.tokens}, and nothing "
                 "tells one from the other; q, k and v are [heads, tokens, columns], and out proves "
                 "the order",
                 stacklevel=4,

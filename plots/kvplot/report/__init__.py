@@ -64,14 +64,14 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
         return
     target = path.resolve()
-    part = target.with_name(f"{target.name}.part")
+    unfinished = target.with_name(f"{target.name}.unfinished")
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(target)
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(target)
     except PermissionError:  # the page itself may be writable in a folder that is not
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        part.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         error.filename = str(path)
         raise
 
