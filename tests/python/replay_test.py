@@ -390,10 +390,23 @@ class Refused(unittest.TestCase):
         for arguments in ((), (q, k, v), (q, "exact"), (q, k, v, "exact", 1)):
             with self.assertRaises(TypeError):
                 kb.replay(*arguments)
+        with self.assertRaises(TypeError):
+            kb.replay(q, v, k=k, algorithm="exact")  # v would be taken for k
+
+    def test_arrays_and_the_algorithm_may_be_keywords(self):
+        q, k, v = stream()
+        expected = kb.replay(q, k, v, "window", budget=16).record
+        for given, named in (((q, k, v), {}), ((q, k), {"v": v}), ((), {"v": v, "k": k, "q": q})):
+            self.assertEqual(kb.replay(*given, **named, algorithm="window", budget=16).record, expected)
+        of_layer = kb.replay(kb.open_dump(DUMP)["constitution"][15], algorithm="window", budget=16)
+        self.assertEqual(of_layer.record["params"]["budget"], 16)
+        with self.assertRaisesRegex(kb.Error, "params: give each parameter as a keyword"):
+            kb.replay(q, k, v, "window", params={"budget": 16})
 
     def test_no_parameter_of_an_algorithm_is_hidden_by_an_option(self):
         options = {name for name, each in inspect.signature(kb.replay).parameters.items()
                    if each.kind is each.KEYWORD_ONLY}
+        options |= {"q", "k", "v", "algorithm", "params"}
         self.assertIn("seed", options)
         for algorithm in kb.algorithms():
             names = {each["name"] for each in algorithm["parameters"]}
