@@ -33,7 +33,6 @@ from kvbench._methods import decides_for_layer, is_method, parameters
 from kvbench._run import entry_with_absolute_paths, storage_with_absolute_paths, with_absolute_paths
 
 _PLACE = "kvbench.replay"
-_ARRAYS = ("q", "k", "v", "algorithm")
 
 
 class Replay:
@@ -178,12 +177,11 @@ def _refuse_other_names(algorithm: str, params: dict[str, Any]) -> None:
                 )
 
 
-def _in_order(data: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
-    """`data` with those that were given as keywords, which leave `params`."""
-    names = ("layer", "algorithm") if data and isinstance(data[0], Layer) else _ARRAYS
-    named = [name for name in _ARRAYS if name in params]
-    data = (*data, *(params.pop(name) for name in named))
-    if len(data) != len(names) or named != list(names[len(names) - len(named) :]):
+def _with_algorithm(data: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
+    """`data` with an algorithm that was given as a keyword, which leaves `params`."""
+    of_layer = bool(data) and isinstance(data[0], Layer)
+    data += (params.pop("algorithm"),) if "algorithm" in params else ()
+    if len(data) != (2 if of_layer else 4):
         raise TypeError(
             f'{_PLACE} takes (q, k, v, "snapkv", budget=256) or (a layer of a dump, "snapkv", '
             "budget=256)"
@@ -267,6 +265,7 @@ def replay(
     q: Any,
     k: Any,
     v: Any,
+    /,
     algorithm: Any,
     *,
     scale: float | None = None,
@@ -374,7 +373,7 @@ def replay(
     cannot run on this stream, and numbers that overflow. The interpreter's lock is free meanwhile,
     Ctrl-C stops it, and calls from several threads run one after the other.
     """
-    data = _in_order(data, params)
+    data = _with_algorithm(data, params)
     params = {name: number(value) for name, value in params.items()}
     seed, element_bytes, prompt = (number(each) for each in (seed, element_bytes, prompt))
     counts = {"tokens": tokens, "threads": threads, "layer": layer, "n_layers": n_layers}
