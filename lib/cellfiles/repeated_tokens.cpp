@@ -15,7 +15,7 @@ std::optional<RepeatedToken> repeated_token(const KeptRows& kept) {
   std::ranges::sort(order, {}, [&](std::size_t r) {
     return std::tuple(kept.rows[r].token, kept.rows[r].begin, r);
   });
-  std::map<int, std::size_t> last;  // of this token, by query head: the row that ends last
+  std::map<int, std::size_t> last;  // this token's row that ends last, by query head
   int token = -1;
   for (const std::size_t r : order) {
     const KeptRow& row = kept.rows[r];
