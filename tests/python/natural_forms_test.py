@@ -180,7 +180,7 @@ class Forms(unittest.TestCase):
             def __dlpack__(self):
                 raise AssertionError("a tracer has no numbers")
 
-        q, k, v = arrays()
+        q, _, v = arrays()
         self.refused("k: has no numbers while JAX traces", "jax.debug.callback", given=(q, DynamicJaxprTracer(), v, "window"),
                      budget=16)
 
