@@ -47,7 +47,9 @@ def run(arguments: Namespace) -> list[str]:
     columns = [*COSTS, "overlap"]
     table = ratio_table(over_best, SETTING, columns, held={"frobenius": "holds"})
     best = cells[cells["method"] == BEST]
-    layers = ratios(pandas.concat([pairs[pairs["anchor"] > 0], alone, best]), BEST)
+    # Several settings may have one anchor for a layer, and then the same tokens.
+    read_from = pandas.concat([alone, pairs, best]).drop_duplicates([*UNIT, "at", "anchor"])
+    layers = ratios(read_from, BEST)
     layers = layers[(layers["layer"] > layers["anchor"]) & (layers["at"] == layers["at"].min())]
     tables = {
         "anchors": table.merge(overlaps(over_best), "left", on=SETTING),

@@ -334,11 +334,13 @@ class Made(unittest.TestCase):
                         ("oracle_topk", {"budget": 0.1}, best), ("snapkv", {"budget": 0.1}, 8 * best),
                         ("sparq", {"k": 0.1}, 2 * best),
                         ("kascade", {"budget": 0.1, "every": 4, "match": "same"}, ratio * best),
-                        ("kascade", {"budget": 0.1, "every": 100, "match": "closest"}, 4 * best)):
+                        ("kascade", {"budget": 0.1, "every": 100, "match": "closest"}, 4 * best),
+                        *(("kascade", {"budget": 0.1, "every": 100, "first": first}, 2 * best) for first in (1, 2) if layer == 2)):
                     out = cell(method, params, error, 1.0, layer=layer)
                     out["key"]["sequence"] = sequence
                     if method == "kascade":
-                        anchor = layer if (layer, params["every"]) == (2, 4) else 0
+                        anchor = layer if (layer, params["every"]) == (2, 4) else int("first" in params)
+                        out["label"] = "one anchor" if "first" in params else method
                         out["derived"] = {"anchor": anchor, "overlap": 0.5 + 0.1 * int(sequence)}
                     cells.append({**out, "id": out["id"] + sequence, "traffic": traffic(0.1)})
         self.results(cells)
@@ -354,8 +356,9 @@ class Made(unittest.TestCase):
         numpy.testing.assert_allclose(table.loc[("snapkv", 0)]["frobenius"], 8.0, rtol=1e-9)
         numpy.testing.assert_allclose(over[over["every"] == 4]["frobenius"], [0.5, 2.0], rtol=1e-9)
         numpy.testing.assert_allclose(over[over["every"] == 4]["followers"], [0.25, 1.0], rtol=1e-9)
-        self.assertEqual([tuple(row) for row in pairs[["anchor", "layer"]].to_numpy()], [(0, 1), (0, 2)])
-        numpy.testing.assert_allclose(pairs["frobenius"], 4.0, rtol=1e-9)
+        self.assertEqual([tuple(row) for row in pairs[["anchor", "layer"]].to_numpy()], [(0, 1), (0, 2), (1, 2)])
+        self.assertEqual(list(pairs["units"]), [3, 3, 3])  # two settings have layer 1 as the anchor of layer 2
+        numpy.testing.assert_allclose(pairs["frobenius"], [4.0, 4.0, 2.0], rtol=1e-9)
         self.results([each for each in cells if each["key"]["algorithm"] != "oracle_topk"])
         with self.assertRaisesRegex(ResultsError, "oracle_topk"):
             anchors.run(Namespace(results=[path], out=self.folder))
