@@ -1,13 +1,13 @@
 """python -m kvplot anchors RESULTS --out DIR: what reading an earlier layer's tokens costs.
 
 RESULTS are runs of plots/anchors.sh. anchors.csv has a row per method and setting: the geometric
-mean over units after layer 0 of its error over that of the layer's own best tokens (oracle_topk) at
-the same budget. `rise` is in how many units the ratio of Frobenius errors is above 1, `overlap` the
-mean fraction of a layer's own best tokens that is read, with its interval over texts. `holds` is
-how many texts can be left out, one at a time, so that the interval keeps its side of 1.
-anchors_over.csv has ratios to the errors of SnapKV and SparQ instead; `followers` is that of the
-Frobenius error over layers that are no anchor. anchors_distance.csv has
-overlap and error by layer and by the layer that it reads, at the least budget.
+mean over units after the first layer of its error over that of the layer's own best tokens
+(oracle_topk) at the same budget. `rise` is in how many units the ratio of Frobenius errors is above
+1, `overlap` the mean fraction of a layer's own best tokens that is read, with its interval over
+texts. `holds` is how many texts can be left out, one at a time, so that the interval keeps its side
+of 1. anchors_over.csv has ratios to the errors of SnapKV and SparQ instead; `followers` is that of
+the Frobenius error over layers that are no anchor. anchors_distance.csv has overlap and error by
+layer and by the layer that it reads, at the least budget.
 """
 
 from argparse import Namespace, _SubParsersAction
@@ -66,7 +66,7 @@ def read(path: Path) -> pandas.DataFrame:
     reads, or that is kept."""
     columns = [*METRICS.values(), *COSTS, "prompt_tokens", OVERLAP, ANCHOR, EVERY, MATCH, *BUDGETS]
     cells = load_results(path, columns)
-    cells = cells[(cells["status"] == "ok") & (cells["layer"] > 0)]
+    cells = cells[(cells["status"] == "ok") & (cells["layer"] > cells["layer"].min())]
     cells = cells[cells[METRICS["frobenius"]] > ROUNDING].reset_index(drop=True)
     cells = cells.reindex(columns=list(dict.fromkeys([*cells.columns, *columns])))
     asked = cells[BUDGETS].bfill(axis=1).iloc[:, 0].astype(float)
