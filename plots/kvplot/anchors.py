@@ -6,8 +6,9 @@ mean over units after the first layer of its error over that of the layer's own 
 1, `overlap` the mean fraction of a layer's own best tokens that is read, with its interval over
 texts. `holds` is how many texts can be left out, one at a time, so that the interval keeps its side
 of 1. anchors_over.csv has ratios to the errors of SnapKV and SparQ instead; `followers` is that of
-the Frobenius error over layers that are no anchor. anchors_distance.csv has overlap and error by
-layer and by the layer that it reads, at the least budget.
+the Frobenius error over layers that are no anchor. anchors_distance.csv has overlap and Frobenius
+error, also over those of SnapKV and SparQ, by layer and by the layer that it reads, at the least
+budget.
 """
 
 from argparse import Namespace, _SubParsersAction
@@ -50,13 +51,24 @@ def run(arguments: Namespace) -> list[str]:
     # Several settings may have one anchor for a layer, and then the same tokens.
     read_from = pandas.concat([alone, pairs, best]).drop_duplicates([*UNIT, "at", "anchor"])
     layers = ratios(read_from, BEST)
+    keys = ["at", *UNIT]
+    for other in OTHERS:
+        base = cells[cells["method"] == other].set_index(keys)[METRICS["frobenius"]].rename(other)
+        layers = layers.join(base, on=keys)
+        layers[other] = layers[METRICS["frobenius"]] / layers[other]
     layers = layers[(layers["layer"] > layers["anchor"]) & (layers["at"] == layers["at"].min())]
     tables = {
         "anchors": table.merge(overlaps(over_best), "left", on=SETTING),
         "anchors_over": ratio_table(
             over, ["other", *SETTING], COSTS, [*METRICS, "followers"], {"frobenius": "holds"}
         ),
-        "anchors_distance": ratio_table(layers, ["anchor", "layer"], ["overlap"], ["frobenius"]),
+        "anchors_distance": ratio_table(
+            layers,
+            ["anchor", "layer"],
+            ["overlap"],
+            ["frobenius", *OTHERS],
+            {name: f"{name}_holds" for name in OTHERS},
+        ),
     }
     return write(tables, arguments.out)
 

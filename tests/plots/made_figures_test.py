@@ -358,7 +358,8 @@ class Made(unittest.TestCase):
         numpy.testing.assert_allclose(over[over["every"] == 4]["followers"], [0.25, 1.0], rtol=1e-9)
         self.assertEqual([tuple(row) for row in pairs[["anchor", "layer"]].to_numpy()], [(5, 6), (5, 7), (6, 7)])
         self.assertEqual(list(pairs["units"]), [3, 3, 3])  # two settings have layer 6 as the anchor of layer 7
-        numpy.testing.assert_allclose(pairs["frobenius"], [4.0, 4.0, 2.0], rtol=1e-9)
+        numpy.testing.assert_allclose(pairs[["frobenius", "sparq", "snapkv"]], [[4, 2, 0.5], [4, 2, 0.5], [2, 1, 0.25]], rtol=1e-9)
+        self.assertEqual(list(pairs["snapkv_holds"]), [3, 3, 3])
         self.results([each for each in cells if each["key"]["algorithm"] != "oracle_topk"])
         with self.assertRaisesRegex(ResultsError, "oracle_topk"):
             anchors.run(Namespace(results=[path], out=self.folder))
