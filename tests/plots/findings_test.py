@@ -391,6 +391,7 @@ class Findings(unittest.TestCase):
             self.assertEqual((decoded[name, 16, "head"], decoded[name, 1, "layer"]), (of_pages, of_layer), name)
         self.assertEqual(decoded["uniform", 16, "model"], 0)
         self.check_paging_of_qwen(page)
+        self.check_paging_of_gemma(page)
 
     def check_paging_of_qwen(self, page):
         rows = {tuple(row[name] for name in ("method", "budget", "pages", "page_score", "same_in")): row
@@ -432,6 +433,39 @@ class Findings(unittest.TestCase):
                 budget = {"0.102": 144, "0.203": 352, "0.352": 656}[memory]
                 kinds = [rows[(name, budget, *kind)] for kind in ((16, "mean", "head"), (1, "mean", "layer"), (16, "mean", "layer"))]
                 self.assertEqual(said, [*map(interval, kinds), interval(kinds[-1], "later")], (model, name, memory))
+
+    def check_paging_of_gemma(self, page):
+        rows = {tuple(row[name] for name in ("method", "budget", "pages", "page_score", "same_in")): row
+                for row in table("gemma/paging")}
+        self.assertEqual({(row["units"], row["groups"], row["memory"] < 0.36) for row in rows.values()}, {(30, 10, True)})
+        pages = {key[:2]: row for key, row in rows.items() if key[2:] == (16, "mean", "head") and "," not in key[0]}
+        decided = [row for row in rows.values() if side(row)]
+        shaky = {key for key, row in rows.items() if side(row) and row["holds"] < 10}
+        self.assertIn(f"{len(decided)} of {len(rows)} Frobenius ratios are decided, and {len(decided) - len(shaky)} of these", page)
+        self.assertEqual(shaky, {("knorm", 352, 1, "mean", "model"), ("tova", 352, 1, "mean", "model"),
+                                 ("tova", 352, 32, "mean", "head")})
+        by_attention = ("snapkv", "tova", "expected_attention")
+        rises = [round(100 * pages[name, 352]["frobenius"] - 100) for name in by_attention]
+        self.assertIn(f"yes, by {min(rises)} to {max(rises)} %; without layer 17", page)
+        self.assertEqual({side(pages[name, budget], "mean") for name in by_attention for budget in (144, 352, 656)}, {1})
+        self.assertEqual({side(pages["keydiff", budget], metric) for budget in (144, 352, 656)
+                          for metric in ("frobenius", "spectral", "mean")}, {-1})
+        self.assertEqual([side(pages["knorm", 352], metric) for metric in ("frobenius", "spectral", "mean")], [1, 0, 1])
+        self.assertEqual({side(row) for key, row in rows.items() if key[0] == "uniform"}, {0})
+        # Student's t as on Qwen.
+        one_of_18 = {key for key, row in pages.items() if side(row) and abs(math.log(row["frobenius"]))
+                     > math.log(row["frobenius_high"] / row["frobenius"]) * 4.075233 / 2.262157}
+        self.assertEqual(one_of_18, {(name, budget) for name in ("expected_attention", "keydiff") for budget in (144, 352, 656)}
+                         | {("snapkv", 352)})
+        layers = {(row["method"], row["layer"]): side(row) for row in table("gemma/paging_layers")
+                  if [row[name] for name in ("budget", "pages", "page_score", "same_in")] == [352, 16, "mean", "head"]}
+        self.assertEqual([[layers[name, layer] for name in (*by_attention, "knorm")] for layer in (5, 11, 17)],
+                         [[0, 0, 0, -1], [1, 1, 1, -1], [1, 1, 1, 1]])
+        found = re.findall(r"\| `(\w+)`(?:, once)? \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|(?= [|*])", page)
+        self.assertEqual(len(found), 6)
+        for name, *said in found:
+            own = [*(pages[name, budget] for budget in (144, 352, 656)), rows[name, 352, 1, "mean", "model"]]
+            self.assertEqual(said, list(map(interval, own)), name)
 
     def test_claims_of_calibration(self):
         """Verdicts and tables of its prose."""
@@ -564,6 +598,20 @@ class Findings(unittest.TestCase):
         for label, other, *said in lines:
             method, *key = words[label]
             self.assertEqual(said, [interval(own[(other, method, 0.1, *key)]) for own in ratios.values()], (label, other))
+
+        over = {(row["other"], row["at"], row["every"]): row for row in table("gemma/anchors_over") if row["method"] == "kascade"}
+        best = {(row["method"], row["at"], row["every"]): row for row in table("gemma/anchors")}
+        self.assertEqual({(side(row), row["holds"]) for row in best.values()}, {(1, 10)})
+        pairs = {(row["anchor"], row["layer"]): row for row in table("gemma/anchors_distance")}
+        self.assertEqual((len(pairs), {side(row) for row in pairs.values()}), (3, {1}))
+        self.assertEqual([(side(over[other, at, 100]), over[other, at, 100]["holds"], side(over[other, at, 100], "mean"))
+                          for at in (0.1, 0.2) for other in ("sparq", "snapkv")], [(1, 10, 1), (0, 0, 1)] * 2)
+        self.assertEqual([(side(row, other), row[f"{other}_holds"]) for row in pairs.values() for other in ("sparq", "snapkv")],
+                         [(0, 0), (-1, 4), (1, 10), (1, 10), (1, 10), (-1, 2)])
+        said = [[interval(best["kascade", 0.1, 100]), *(interval(over[other, 0.1, 100]) for other in ("sparq", "snapkv"))]]
+        said += [[interval(row, name) for name in ("frobenius", "sparq", "snapkv")] for row in pairs.values()]
+        for label, ratios in zip(("11 and 17, those of 5", "11, those of 5", "17, those of 5", "17, those of 11"), said):
+            self.assertIn(" | ".join([f"| {label}", *ratios]) + " |", page)
 
     def test_claims_of_prefill(self):
         """Verdicts and counts of its prose."""
