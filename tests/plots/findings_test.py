@@ -507,7 +507,7 @@ class Findings(unittest.TestCase):
     def test_claims_of_allocation(self):
         """The page's table of ratios, every ratio of its prose, and the verdicts."""
         text = (ROOT / "plots/ALLOCATE.md").read_text(encoding="utf-8")
-        models, found, known, alike = ("smollm2", "qwen2.5-coder-0.5b"), {}, set(), {}
+        models, found, known, alike, gains = ("smollm2", "qwen2.5-coder-0.5b"), {}, set(), {}, {}
         for model in models:
             halves, rows = [table(f"allocate/{model}_{half}") for half in (0, 1)], {}
             for row in itertools.chain(*halves):
@@ -524,8 +524,7 @@ class Findings(unittest.TestCase):
                     known.add(interval(row))
                     found[model, f"{over} over {under}", metric] = (
                         interval(row), f"{sum(map(lt, *logs))} of {len(texts)}", side(row), same if side(row) else 0)
-            if model == "smollm2":
-                gains = [(one, rows["3 bits"][text]) for text, one in rows["by layer, bytes of 3 bits"].items()]
+            gains[model] = [(one, rows["3 bits"][text]) for text, one in rows["by layer, bytes of 3 bits"].items()]
             for label in {row["label"].partition(" | ")[0] for row in halves[0] if row["label"].startswith("by layer")}:
                 one, other = (next(layers_of(row["label"]) for row in half if row["label"].startswith(f"{label} | "))
                               for half in halves)
@@ -535,23 +534,26 @@ class Findings(unittest.TestCase):
         self.assertEqual(len(lines), 12)
         for name, metric, *said in lines:
             for model, own in zip(models, (said[:2], said[2:])):
-                self.assertEqual(tuple(own), found.get((model, name, metric), ("not run", ""))[:2], (model, name, metric))
+                self.assertEqual(tuple(own), found[model, name, metric][:2], (model, name, metric))
         page = " ".join(text.split())
         self.assertLessEqual({"{} ({} to {})".format(*said) for said in INTERVAL.findall(page)}, known)
         whole = {key: (decided, same) for key, (*_, decided, same) in found.items()}
-        for over, under, metric, verdict in (
-                ("by layer, bytes of 3 bits", "3 bits", "KL", (-1, 10)), ("by layer, bytes of 4 bits", "4 bits", "KL", (0, 0)),
-                ("by layer, bits alone, bytes of 3 bits", "3 bits", "KL", (0, 0)),
-                ("by layer, bytes of 3 bits", "outer half in 4 bits, others in 2", "KL", (-1, 10))):
-            self.assertEqual(whole["smollm2", f"{over} over {under}", metric], verdict)
-        for bits in (3, 4):
-            self.assertEqual(whole["qwen2.5-coder-0.5b", f"by layer, bytes of {bits} bits over {bits} bits", "KL"], (0, 0))
-        self.assertEqual(sum(metric == "KL" and said[i] != "not run" for _, metric, *said in lines for i in (0, 2)), 9)
-        logs = [math.log(one["kl.mean"] / other["kl.mean"]) for one, other in gains]
-        self.assertGreater(mean(logs) + 3.621868 * stdev(logs) / 10**0.5, 0)  # Student's t by Bonferroni, nine degrees
-        for bits, said in ((3, "25 of 30"), (4, "23 of 30")):
-            self.assertEqual(alike["smollm2", f"by layer, bytes of {bits} bits"], said)
-            self.assertIn(f"{bits} bits: {said}", page)
+        for over, under, verdict in (
+                ("by layer, bytes of 3 bits", "3 bits", (-1, 10)), ("by layer, bytes of 4 bits", "4 bits", (0, 0)),
+                ("by layer, bits alone, bytes of 3 bits", "3 bits", (0, 0)),
+                ("by layer, bytes of 3 bits", "outer half in 4 bits, others in 2", (-1, 10))):
+            for model in models:
+                self.assertEqual(whole[model, f"{over} over {under}", "KL"], verdict, (model, over))
+        self.assertEqual(sum(metric == "KL" for _, metric, *_ in lines), 6)
+        for model, holds_one in zip(models, (True, False)):  # Student's t by Bonferroni for twelve, nine degrees
+            logs = [math.log(one["kl.mean"] / other["kl.mean"]) for one, other in gains[model]]
+            end = math.exp(mean(logs) + 3.807878 * stdev(logs) / 10**0.5)
+            self.assertEqual(end > 1, holds_one, model)
+            self.assertTrue(holds_one or f"ends at {end:.3f}" in page)
+        for bits, said in ((3, ("25 of 30", "20 of 24")), (4, ("23 of 30", "20 of 24"))):
+            for model, own in zip(models, said):
+                self.assertEqual(alike[model, f"by layer, bytes of {bits} bits"], own)
+            self.assertIn(f"{bits} bits: {said[0]}", page)
 
     def test_claims_of_anchors(self):
         """Verdicts, ranges and the table of its prose."""
