@@ -1,8 +1,8 @@
 """allocated.py RESULTS: a sweep of choices per layer, on stdout, for plots/allocate.sh.
 
 RESULTS has errors of configs/allocate.json. `kvbench allocate` chooses by them within the bytes of
-3 or 4 bits in all layers. A rule that measures nothing is in the sweep, too: 4 bits in the first
-and last quarter of the layers, 2 bits in the others.
+3 or 4 bits in all layers. The sweep also has the storages of configs/loop_allocate.json, and a rule
+that measures nothing: 4 bits in the first and last quarter of the layers, 2 bits in the others.
 """
 
 import json
@@ -65,7 +65,9 @@ def main(path: str) -> None:
         chosen(results, three_bits, alike, "by layer, bits alone, bytes of 3 bits"),
         chosen(results, totals[FOUR] // texts, every, "by layer, bytes of 4 bits"),
     ]
-    entries = [half, *(sweep["algorithms"][0] for sweep in sweeps)]
+    alone = Path("configs/loop_allocate.json").read_text(encoding="utf-8").partition("\n{")[2]
+    entries = [*json.loads("{" + alone)["algorithms"], half]
+    entries += [sweep["algorithms"][0] for sweep in sweeps]
     print(json.dumps({**sweeps[0], "algorithms": entries}, indent=1))
 
 

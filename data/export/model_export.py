@@ -45,7 +45,7 @@ def layer_numbers(text: str, count: int, attending: set[int]) -> frozenset[int]:
     chosen: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if not first.isdigit() or (last and not last.isdigit()):
+        if not first.isdigit() or (last and not last.isdigit()) or int(last or first) < int(first):
             raise Fault(f"--layers {text}: all, or numbers and ranges such as 0,1,15 or 0-7")
         chosen |= set(range(int(first), int(last or first) + 1))
     if not chosen or max(chosen) >= count:

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cellfiles/repeated_tokens.hpp"
 #include "dump/tensor.hpp"
 #include "hdf5/attributes.hpp"
 #include "hdf5/chunks.hpp"
@@ -405,6 +406,7 @@ KeptRows read_kept_rows(ErrorList& errors, hid_t group, const std::string& locat
     }
   }
   read_weights(errors, group, location, kept);
+  const bool weighs = hdf5::has_link(group, kWeight) || hdf5::has_link(group, kNumerator);
   if (!hdf5::has_link(group, "weight_numbers")) {
     const std::uint8_t usual = usual_weight_numbers(kept.rows);
     for (KeptRow& row : kept.rows) row.weight_numbers = usual;
@@ -419,6 +421,13 @@ KeptRows read_kept_rows(ErrorList& errors, hid_t group, const std::string& locat
     }
   }
   if (are_numbers) check_rows(errors, location, kept);
+  if (const auto twice = repeated_token(kept); are_numbers && !weighs && twice) {
+    add(errors, join(location, "token"),
+        "rows {} and {} are both of token {}, which would count twice; keep it once "
+        "(np.unique), or store weights where a sample has it twice",
+        std::min(twice->row, twice->earlier), std::max(twice->row, twice->earlier),
+        kept.rows[twice->row].token);
+  }
   return kept;
 }
 
@@ -478,7 +487,8 @@ void write_cache_head(hid_t group, const StreamShape& shape, const KeptRows& kep
     hdf5::write_dataset(group, name, {count}, values.data());
   };
   const std::uint8_t weights = usual_weight_numbers(rows);
-  if (weights == 1) write_weights(kWeight, &KeptRow::w_num);
+  if (weights == 1 || (weights == 0 && repeated_token(kept)))
+    write_weights(kWeight, &KeptRow::w_num);
   if (weights == 2) {
     write_weights(kNumerator, &KeptRow::w_num);
     write_weights(kDenominator, &KeptRow::w_den);

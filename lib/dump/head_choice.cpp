@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -17,21 +18,30 @@ bool selected(const std::vector<T>& wanted, const T& value) {
   return wanted.empty() || std::find(wanted.begin(), wanted.end(), value) != wanted.end();
 }
 
+// Whether the wanted are all known; the others are one error.
+template <class T>
+bool all_known(const std::vector<T>& wanted, const std::set<T>& known, const std::string& path,
+               const char* option, const char* what, ErrorList& errors) {
+  std::vector<T> unknown;
+  std::ranges::copy_if(wanted, std::back_inserter(unknown),
+                       [&](const T& each) { return !known.contains(each); });
+  if (unknown.empty()) return true;
+  errors.add(fmt::format("{}: {} {}: no such {}; the dump has {}", path, option,
+                         fmt::join(unknown, ", "), what, fmt::join(known, ", ")));
+  return false;
+}
+
 }  // namespace
 
 std::vector<ChosenHead> choose_heads(const DumpInfo& info, const HeadChoice& choice) {
   std::set<std::string> sequences;
   for (const SequenceInfo& sequence : info.sequences) sequences.insert(sequence.name);
   ErrorList errors;
-  for (const std::string& name : choice.sequences) {
-    if (sequences.count(name) != 0) continue;
-    errors.add(fmt::format("{}: --sequences {}: no such sequence; the dump has {}", info.path, name,
-                           fmt::join(sequences, ", ")));
-  }
+  const bool any_sequence =
+      !all_known(choice.sequences, sequences, info.path, "--sequences", "sequence", errors);
 
   std::vector<std::pair<const SequenceInfo*, const LayerInfo*>> layers;
   std::set<int> indices;
-  const bool any_sequence = !errors.none();
   for (const SequenceInfo& sequence : info.sequences) {
     if (!any_sequence && !selected(choice.sequences, sequence.name)) continue;
     for (const LayerInfo& layer : sequence.layers) {
@@ -39,28 +49,18 @@ std::vector<ChosenHead> choose_heads(const DumpInfo& info, const HeadChoice& cho
       indices.insert(layer.index);
     }
   }
-  bool any_layer = false;
-  for (const int layer : choice.layers) {
-    if (indices.count(layer) != 0) continue;
-    any_layer = true;
-    errors.add(fmt::format("{}: --layers {}: no such layer; the dump has {}", info.path, layer,
-                           fmt::join(indices, ", ")));
-  }
+  const bool any_layer = !all_known(choice.layers, indices, info.path, "--layers", "layer", errors);
 
   std::vector<ChosenHead> heads;
-  Index kv_heads = 0;
+  std::set<int> kv_heads;
   for (const auto& [sequence, layer] : layers) {
     if (!any_layer && !selected(choice.layers, layer->index)) continue;
-    kv_heads = std::max(kv_heads, layer->kv_heads);
     for (int head = 0; head < static_cast<int>(layer->kv_heads); ++head) {
+      kv_heads.insert(head);
       if (selected(choice.kv_heads, head)) heads.push_back({sequence, layer, head});
     }
   }
-  for (const int head : choice.kv_heads) {
-    if (head >= 0 && head < kv_heads) continue;
-    errors.add(fmt::format("{}: --kv-heads {}: no such KV head; the layer has 0 to {}", info.path,
-                           head, kv_heads - 1));
-  }
+  all_known(choice.kv_heads, kv_heads, info.path, "--kv-heads", "KV head", errors);
   errors.throw_if_any();
   return heads;
 }

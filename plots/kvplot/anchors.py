@@ -1,13 +1,14 @@
 """python -m kvplot anchors RESULTS --out DIR: what reading an earlier layer's tokens costs.
 
 RESULTS are runs of plots/anchors.sh. anchors.csv has a row per method and setting: the geometric
-mean over units after layer 0 of its error over that of the layer's own best tokens (oracle_topk) at
-the same budget. `rise` is in how many units the ratio of Frobenius errors is above 1, `overlap` the
-mean fraction of a layer's own best tokens that is read, with its interval over texts. `holds` is
-how many texts can be left out, one at a time, so that the interval keeps its side of 1.
-anchors_over.csv has ratios to the errors of SnapKV and SparQ instead; `followers` is that of the
-Frobenius error over layers that are no anchor. anchors_distance.csv has
-overlap and error by layer and by the layer that it reads, at the least budget.
+mean over units after the first layer of its error over that of the layer's own best tokens
+(oracle_topk) at the same budget. `rise` is in how many units the ratio of Frobenius errors is above
+1, `overlap` the mean fraction of a layer's own best tokens that is read, with its interval over
+texts. `holds` is how many texts can be left out, one at a time, so that the interval keeps its side
+of 1. anchors_over.csv has ratios to the errors of SnapKV and SparQ instead; `followers` is that of
+the Frobenius error over layers that are no anchor. anchors_distance.csv has overlap and Frobenius
+error, also over those of SnapKV and SparQ, by layer and by the layer that it reads, at the least
+budget.
 """
 
 from argparse import Namespace, _SubParsersAction
@@ -47,14 +48,27 @@ def run(arguments: Namespace) -> list[str]:
     columns = [*COSTS, "overlap"]
     table = ratio_table(over_best, SETTING, columns, held={"frobenius": "holds"})
     best = cells[cells["method"] == BEST]
-    layers = ratios(pandas.concat([pairs[pairs["anchor"] > 0], alone, best]), BEST)
+    # Several settings may have one anchor for a layer, and then the same tokens.
+    read_from = pandas.concat([alone, pairs, best]).drop_duplicates([*UNIT, "at", "anchor"])
+    layers = ratios(read_from, BEST)
+    keys = ["at", *UNIT]
+    for other in OTHERS:
+        base = cells[cells["method"] == other].set_index(keys)[METRICS["frobenius"]].rename(other)
+        layers = layers.join(base, on=keys)
+        layers[other] = layers[METRICS["frobenius"]] / layers[other]
     layers = layers[(layers["layer"] > layers["anchor"]) & (layers["at"] == layers["at"].min())]
     tables = {
         "anchors": table.merge(overlaps(over_best), "left", on=SETTING),
         "anchors_over": ratio_table(
             over, ["other", *SETTING], COSTS, [*METRICS, "followers"], {"frobenius": "holds"}
         ),
-        "anchors_distance": ratio_table(layers, ["anchor", "layer"], ["overlap"], ["frobenius"]),
+        "anchors_distance": ratio_table(
+            layers,
+            ["anchor", "layer"],
+            ["overlap"],
+            ["frobenius", *OTHERS],
+            {name: f"{name}_holds" for name in OTHERS},
+        ),
     }
     return write(tables, arguments.out)
 
@@ -64,7 +78,7 @@ def read(path: Path) -> pandas.DataFrame:
     reads, or that is kept."""
     columns = [*METRICS.values(), *COSTS, "prompt_tokens", OVERLAP, ANCHOR, EVERY, MATCH, *BUDGETS]
     cells = load_results(path, columns)
-    cells = cells[(cells["status"] == "ok") & (cells["layer"] > 0)]
+    cells = cells[(cells["status"] == "ok") & (cells["layer"] > cells["layer"].min())]
     cells = cells[cells[METRICS["frobenius"]] > ROUNDING].reset_index(drop=True)
     cells = cells.reindex(columns=list(dict.fromkeys([*cells.columns, *columns])))
     asked = cells[BUDGETS].bfill(axis=1).iloc[:, 0].astype(float)

@@ -196,8 +196,9 @@ def _asked(figure: pyplot.Figure, axes: Any, y: str | list[str]) -> pyplot.Figur
     return figure
 
 
-# Models of a study by the folder of their tables: words, marker.
+# Models of a study by the folder of their tables: words, marker. Gemma has one KV head a layer.
 MODELS = {"smollm2": ("SmolLM2-135M", "o"), "qwen2.5-coder-0.5b": ("Qwen2.5-Coder 0.5B", "D")}
+GEMMA = {"gemma": ("Gemma 3 270M", "*")}
 
 
 def _model_handles() -> dict[str, Any]:
@@ -256,9 +257,10 @@ def _by_layer(axis: Axes, rows: pandas.DataFrame) -> dict[str, Any]:
 def paging(tables: Tables) -> pyplot.Figure:
     """Error of whole pages and of shared choices over the free choice, by method and memory, a row
     of panels per model."""
-    models = {name: tables.read(f"{model}/paging") for model, (name, _) in MODELS.items()}
+    every = MODELS | GEMMA
+    models = {name: tables.read(f"{model}/paging") for model, (name, _) in every.items()}
     budgets = sorted(next(iter(models.values()))["budget"].unique())
-    figure, axes = style.panels(len(models), len(budgets), 4.4, sharex=True, sharey=True)
+    figure, axes = style.panels(len(models), len(budgets), 6.2, sharex=True, sharey=True)
     for line, (name, rows) in zip(axes, models.items()):
         rows = rows[~rows["method"].str.contains(",")]
         for axis, budget in zip(line, budgets):
@@ -268,7 +270,7 @@ def paging(tables: Tables) -> pyplot.Figure:
                 dots(axis, own, "frobenius", [colour] * len(own), shift=shift)
             axis.set_title(f"{held['memory'].iloc[0]:.3g} of the memory")
             ratio_axis(axis)
-        name_rows(line[0], list(own["method"]))
+        name_rows(line[0], sorted(held["method"].unique()))
         line[0].set_ylabel(name)
     figure.supxlabel("Frobenius error / that of the free choice", fontsize="medium")
     style.legend_above(axes[0][0], handles_of(dict(PAGED.values())))
@@ -292,7 +294,7 @@ READ = {
 
 def anchors(tables: Tables) -> pyplot.Figure:
     """Error of reading another layer's tokens over that of the layer's own best, of two models, and
-    the overlap of the two sets over the layers between, of the first."""
+    the overlap of the two sets over the layers between, of the first and of Gemma."""
     figure, axes = style.panels(1, 2, 3.0)
     axis, of_layers = axes[0]
     for shift, (model, (_, marker)) in zip((-0.16, 0.16), MODELS.items()):
@@ -309,6 +311,10 @@ def anchors(tables: Tables) -> pyplot.Figure:
         each = pairs[pairs["anchor"] == anchor]
         of_layers.plot(each["layer"] - anchor, each["overlap"], "-", color=colour, marker=marker,
                        markersize=3, linewidth=0.8, label=f"layer {anchor}")  # fmt: skip
+    for model, (name, marker) in GEMMA.items():
+        each = tables.read(f"{model}/anchors_distance")
+        of_layers.plot(each["layer"] - each["anchor"], each["overlap"], marker, color=COLOURS[1],
+                       label=name)  # fmt: skip
     of_layers.axhline(0.1, linestyle=":", color="black", label="by chance")
     of_layers.set_title(MODELS["smollm2"][0])
     of_layers.set_xlabel("layers from the anchor to the reading layer")

@@ -3,14 +3,17 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "cellfiles/kept_store.hpp"
+#include "cellfiles/repeated_tokens.hpp"
 #include "dump/small_dump.hpp"
 
 using namespace kvbench;
@@ -107,6 +110,59 @@ TEST_CASE("rows come back as they were written") {
     CHECK(same(cache->read(kId), kept));
     CHECK_FALSE(misfit(head, kShape, 5));
   }
+}
+
+TEST_CASE("tokens that a query head reads twice are found as by comparing all pairs") {
+  std::mt19937 random(7);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  int found = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    KeptRows kept;
+    kept.prompt = 5;
+    for (int r = 0; r < 6; ++r) {
+      KeptRow row;
+      row.token = static_cast<std::int32_t>(below(7) - 1);
+      row.head = static_cast<std::int16_t>(below(3) - 1);
+      row.begin = 5 + below(6);
+      row.end = below(3) == 0 ? KeptRow::kToTheEnd : row.begin + below(4);
+      kept.rows.push_back(row);
+    }
+    const auto together = [](const KeptRow& a, const KeptRow& b) {
+      return a.token >= 0 && a.token == b.token &&
+             (a.head == b.head || a.head == -1 || b.head == -1) &&
+             std::max(a.begin, b.begin) < std::min(a.end, b.end);
+    };
+    bool any = false;
+    for (std::size_t a = 0; a < 6; ++a) {
+      for (std::size_t b = 0; b < a; ++b) any = any || together(kept.rows[a], kept.rows[b]);
+    }
+    const auto pair = repeated_token(kept);
+    REQUIRE(pair.has_value() == any);
+    if (pair) CHECK(together(kept.rows[pair->row], kept.rows[pair->earlier]));
+    found += any ? 1 : 0;
+    kept.keys.resize(24);
+    kept.values.resize(24);
+    CHECK_FALSE(repeated_token(kept));  // rows of their own
+  }
+  CHECK(found > 50);
+  CHECK(found < 250);
+}
+
+TEST_CASE("a token that weights name twice is a sample's") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("c.h5");
+  KeptRows twice;
+  twice.prompt = 5;
+  twice.rows.resize(2);
+  for (KeptRow& row : twice.rows) {
+    row.token = 2;
+    row.begin = 5;
+  }
+  write(path, twice);
+  CHECK(same(open_cache(path)->read(kId), twice));
+  edit(path, [](hid_t file) { remove_link(file, kHead + "/weight"); });
+  CHECK_THROWS_WITH_AS(open_cache(path)->read(kId), doctest::Contains("both of token 2"),
+                       InputError);
 }
 
 TEST_CASE("the fingerprint is that of the content") {

@@ -391,6 +391,7 @@ class Findings(unittest.TestCase):
             self.assertEqual((decoded[name, 16, "head"], decoded[name, 1, "layer"]), (of_pages, of_layer), name)
         self.assertEqual(decoded["uniform", 16, "model"], 0)
         self.check_paging_of_qwen(page)
+        self.check_paging_of_gemma(page)
 
     def check_paging_of_qwen(self, page):
         rows = {tuple(row[name] for name in ("method", "budget", "pages", "page_score", "same_in")): row
@@ -433,6 +434,39 @@ class Findings(unittest.TestCase):
                 kinds = [rows[(name, budget, *kind)] for kind in ((16, "mean", "head"), (1, "mean", "layer"), (16, "mean", "layer"))]
                 self.assertEqual(said, [*map(interval, kinds), interval(kinds[-1], "later")], (model, name, memory))
 
+    def check_paging_of_gemma(self, page):
+        rows = {tuple(row[name] for name in ("method", "budget", "pages", "page_score", "same_in")): row
+                for row in table("gemma/paging")}
+        self.assertEqual({(row["units"], row["groups"], row["memory"] < 0.36) for row in rows.values()}, {(30, 10, True)})
+        pages = {key[:2]: row for key, row in rows.items() if key[2:] == (16, "mean", "head") and "," not in key[0]}
+        decided = [row for row in rows.values() if side(row)]
+        shaky = {key for key, row in rows.items() if side(row) and row["holds"] < 10}
+        self.assertIn(f"{len(decided)} of {len(rows)} Frobenius ratios are decided, and {len(decided) - len(shaky)} of these", page)
+        self.assertEqual(shaky, {("knorm", 352, 1, "mean", "model"), ("tova", 352, 1, "mean", "model"),
+                                 ("tova", 352, 32, "mean", "head")})
+        by_attention = ("snapkv", "tova", "expected_attention")
+        rises = [round(100 * pages[name, 352]["frobenius"] - 100) for name in by_attention]
+        self.assertIn(f"yes, by {min(rises)} to {max(rises)} %; without layer 17", page)
+        self.assertEqual({side(pages[name, budget], "mean") for name in by_attention for budget in (144, 352, 656)}, {1})
+        self.assertEqual({side(pages["keydiff", budget], metric) for budget in (144, 352, 656)
+                          for metric in ("frobenius", "spectral", "mean")}, {-1})
+        self.assertEqual([side(pages["knorm", 352], metric) for metric in ("frobenius", "spectral", "mean")], [1, 0, 1])
+        self.assertEqual({side(row) for key, row in rows.items() if key[0] == "uniform"}, {0})
+        # Student's t as on Qwen.
+        one_of_18 = {key for key, row in pages.items() if side(row) and abs(math.log(row["frobenius"]))
+                     > math.log(row["frobenius_high"] / row["frobenius"]) * 4.075233 / 2.262157}
+        self.assertEqual(one_of_18, {(name, budget) for name in ("expected_attention", "keydiff") for budget in (144, 352, 656)}
+                         | {("snapkv", 352)})
+        layers = {(row["method"], row["layer"]): side(row) for row in table("gemma/paging_layers")
+                  if [row[name] for name in ("budget", "pages", "page_score", "same_in")] == [352, 16, "mean", "head"]}
+        self.assertEqual([[layers[name, layer] for name in (*by_attention, "knorm")] for layer in (5, 11, 17)],
+                         [[0, 0, 0, -1], [1, 1, 1, -1], [1, 1, 1, 1]])
+        found = re.findall(r"\| `(\w+)`(?:, once)? \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|(?= [|*])", page)
+        self.assertEqual(len(found), 6)
+        for name, *said in found:
+            own = [*(pages[name, budget] for budget in (144, 352, 656)), rows[name, 352, 1, "mean", "model"]]
+            self.assertEqual(said, list(map(interval, own)), name)
+
     def test_claims_of_calibration(self):
         """Verdicts and tables of its prose."""
         page = " ".join((ROOT / "plots/CALIBRATION.md").read_text(encoding="utf-8").split())
@@ -473,7 +507,7 @@ class Findings(unittest.TestCase):
     def test_claims_of_allocation(self):
         """The page's table of ratios, every ratio of its prose, and the verdicts."""
         text = (ROOT / "plots/ALLOCATE.md").read_text(encoding="utf-8")
-        models, found, known, alike = ("smollm2", "qwen2.5-coder-0.5b"), {}, set(), {}
+        models, found, known, alike, gains = ("smollm2", "qwen2.5-coder-0.5b"), {}, set(), {}, {}
         for model in models:
             halves, rows = [table(f"allocate/{model}_{half}") for half in (0, 1)], {}
             for row in itertools.chain(*halves):
@@ -490,8 +524,7 @@ class Findings(unittest.TestCase):
                     known.add(interval(row))
                     found[model, f"{over} over {under}", metric] = (
                         interval(row), f"{sum(map(lt, *logs))} of {len(texts)}", side(row), same if side(row) else 0)
-            if model == "smollm2":
-                gains = [(one, rows["3 bits"][text]) for text, one in rows["by layer, bytes of 3 bits"].items()]
+            gains[model] = [(one, rows["3 bits"][text]) for text, one in rows["by layer, bytes of 3 bits"].items()]
             for label in {row["label"].partition(" | ")[0] for row in halves[0] if row["label"].startswith("by layer")}:
                 one, other = (next(layers_of(row["label"]) for row in half if row["label"].startswith(f"{label} | "))
                               for half in halves)
@@ -501,23 +534,26 @@ class Findings(unittest.TestCase):
         self.assertEqual(len(lines), 12)
         for name, metric, *said in lines:
             for model, own in zip(models, (said[:2], said[2:])):
-                self.assertEqual(tuple(own), found.get((model, name, metric), ("not run", ""))[:2], (model, name, metric))
+                self.assertEqual(tuple(own), found[model, name, metric][:2], (model, name, metric))
         page = " ".join(text.split())
         self.assertLessEqual({"{} ({} to {})".format(*said) for said in INTERVAL.findall(page)}, known)
         whole = {key: (decided, same) for key, (*_, decided, same) in found.items()}
-        for over, under, metric, verdict in (
-                ("by layer, bytes of 3 bits", "3 bits", "KL", (-1, 10)), ("by layer, bytes of 4 bits", "4 bits", "KL", (0, 0)),
-                ("by layer, bits alone, bytes of 3 bits", "3 bits", "KL", (0, 0)),
-                ("by layer, bytes of 3 bits", "outer half in 4 bits, others in 2", "KL", (-1, 10))):
-            self.assertEqual(whole["smollm2", f"{over} over {under}", metric], verdict)
-        for bits in (3, 4):
-            self.assertEqual(whole["qwen2.5-coder-0.5b", f"by layer, bytes of {bits} bits over {bits} bits", "KL"], (0, 0))
-        self.assertEqual(sum(metric == "KL" and said[i] != "not run" for _, metric, *said in lines for i in (0, 2)), 9)
-        logs = [math.log(one["kl.mean"] / other["kl.mean"]) for one, other in gains]
-        self.assertGreater(mean(logs) + 3.621868 * stdev(logs) / 10**0.5, 0)  # Student's t by Bonferroni, nine degrees
-        for bits, said in ((3, "25 of 30"), (4, "23 of 30")):
-            self.assertEqual(alike["smollm2", f"by layer, bytes of {bits} bits"], said)
-            self.assertIn(f"{bits} bits: {said}", page)
+        for over, under, verdict in (
+                ("by layer, bytes of 3 bits", "3 bits", (-1, 10)), ("by layer, bytes of 4 bits", "4 bits", (0, 0)),
+                ("by layer, bits alone, bytes of 3 bits", "3 bits", (0, 0)),
+                ("by layer, bytes of 3 bits", "outer half in 4 bits, others in 2", (-1, 10))):
+            for model in models:
+                self.assertEqual(whole[model, f"{over} over {under}", "KL"], verdict, (model, over))
+        self.assertEqual(sum(metric == "KL" for _, metric, *_ in lines), 6)
+        for model, holds_one in zip(models, (True, False)):  # Student's t by Bonferroni for twelve, nine degrees
+            logs = [math.log(one["kl.mean"] / other["kl.mean"]) for one, other in gains[model]]
+            end = math.exp(mean(logs) + 3.807878 * stdev(logs) / 10**0.5)
+            self.assertEqual(end > 1, holds_one, model)
+            self.assertTrue(holds_one or f"ends at {end:.3f}" in page)
+        for bits, said in ((3, ("25 of 30", "20 of 24")), (4, ("23 of 30", "20 of 24"))):
+            for model, own in zip(models, said):
+                self.assertEqual(alike[model, f"by layer, bytes of {bits} bits"], own)
+            self.assertIn(f"{bits} bits: {said[0]}", page)
 
     def test_claims_of_anchors(self):
         """Verdicts, ranges and the table of its prose."""
@@ -564,6 +600,20 @@ class Findings(unittest.TestCase):
         for label, other, *said in lines:
             method, *key = words[label]
             self.assertEqual(said, [interval(own[(other, method, 0.1, *key)]) for own in ratios.values()], (label, other))
+
+        over = {(row["other"], row["at"], row["every"]): row for row in table("gemma/anchors_over") if row["method"] == "kascade"}
+        best = {(row["method"], row["at"], row["every"]): row for row in table("gemma/anchors")}
+        self.assertEqual({(side(row), row["holds"]) for row in best.values()}, {(1, 10)})
+        pairs = {(row["anchor"], row["layer"]): row for row in table("gemma/anchors_distance")}
+        self.assertEqual((len(pairs), {side(row) for row in pairs.values()}), (3, {1}))
+        self.assertEqual([(side(over[other, at, 100]), over[other, at, 100]["holds"], side(over[other, at, 100], "mean"))
+                          for at in (0.1, 0.2) for other in ("sparq", "snapkv")], [(1, 10, 1), (0, 0, 1)] * 2)
+        self.assertEqual([(side(row, other), row[f"{other}_holds"]) for row in pairs.values() for other in ("sparq", "snapkv")],
+                         [(0, 0), (-1, 4), (1, 10), (1, 10), (1, 10), (-1, 2)])
+        said = [[interval(best["kascade", 0.1, 100]), *(interval(over[other, 0.1, 100]) for other in ("sparq", "snapkv"))]]
+        said += [[interval(row, name) for name in ("frobenius", "sparq", "snapkv")] for row in pairs.values()]
+        for label, ratios in zip(("11 and 17, those of 5", "11, those of 5", "17, those of 5", "17, those of 11"), said):
+            self.assertIn(" | ".join([f"| {label}", *ratios]) + " |", page)
 
     def test_claims_of_prefill(self):
         """Verdicts and counts of its prose."""

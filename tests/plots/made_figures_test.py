@@ -324,21 +324,23 @@ class Made(unittest.TestCase):
             calibration.run(Namespace(results=[path], out=self.folder))
 
     def test_anchors_pair_each_setting_with_the_own_best_tokens_of_its_layer(self):
-        """With anchors every 4 layers the error is 2 and 8 times that of the own best tokens in layers 1 and 2 of three
-        texts, SnapKV's 8 times it; layer 2 is an anchor. Layer 0, which reads all, and an own error of 0 to rounding do
-        not count."""
+        """With anchors every 4 layers the error is 2 and 8 times that of the own best tokens in layers 6 and 7 of three
+        texts, SnapKV's 8 times it; layer 7 is an anchor. Layer 5, the first, which reads all, and an own error of 0 to
+        rounding do not count."""
         cells = []
         for sequence in "012":
-            for layer, best, ratio in ((0, 0.1, 1.0), (1, 0.1, 2.0), (2, 0.01, 8.0), (3, 1e-15, 4.0)):
+            for layer, best, ratio in ((5, 0.1, 1.0), (6, 0.1, 2.0), (7, 0.01, 8.0), (8, 1e-15, 4.0)):
                 for method, params, error in (
                         ("oracle_topk", {"budget": 0.1}, best), ("snapkv", {"budget": 0.1}, 8 * best),
                         ("sparq", {"k": 0.1}, 2 * best),
                         ("kascade", {"budget": 0.1, "every": 4, "match": "same"}, ratio * best),
-                        ("kascade", {"budget": 0.1, "every": 100, "match": "closest"}, 4 * best)):
+                        ("kascade", {"budget": 0.1, "every": 100, "match": "closest"}, 4 * best),
+                        *(("kascade", {"budget": 0.1, "every": 100, "first": first}, 2 * best) for first in (1, 2) if layer == 7)):
                     out = cell(method, params, error, 1.0, layer=layer)
                     out["key"]["sequence"] = sequence
                     if method == "kascade":
-                        anchor = layer if (layer, params["every"]) == (2, 4) else 0
+                        anchor = layer if (layer, params["every"]) == (7, 4) else 5 + int("first" in params)
+                        out["label"] = "one anchor" if "first" in params else method
                         out["derived"] = {"anchor": anchor, "overlap": 0.5 + 0.1 * int(sequence)}
                     cells.append({**out, "id": out["id"] + sequence, "traffic": traffic(0.1)})
         self.results(cells)
@@ -354,8 +356,10 @@ class Made(unittest.TestCase):
         numpy.testing.assert_allclose(table.loc[("snapkv", 0)]["frobenius"], 8.0, rtol=1e-9)
         numpy.testing.assert_allclose(over[over["every"] == 4]["frobenius"], [0.5, 2.0], rtol=1e-9)
         numpy.testing.assert_allclose(over[over["every"] == 4]["followers"], [0.25, 1.0], rtol=1e-9)
-        self.assertEqual([tuple(row) for row in pairs[["anchor", "layer"]].to_numpy()], [(0, 1), (0, 2)])
-        numpy.testing.assert_allclose(pairs["frobenius"], 4.0, rtol=1e-9)
+        self.assertEqual([tuple(row) for row in pairs[["anchor", "layer"]].to_numpy()], [(5, 6), (5, 7), (6, 7)])
+        self.assertEqual(list(pairs["units"]), [3, 3, 3])  # two settings have layer 6 as the anchor of layer 7
+        numpy.testing.assert_allclose(pairs[["frobenius", "sparq", "snapkv"]], [[4, 2, 0.5], [4, 2, 0.5], [2, 1, 0.25]], rtol=1e-9)
+        self.assertEqual(list(pairs["snapkv_holds"]), [3, 3, 3])
         self.results([each for each in cells if each["key"]["algorithm"] != "oracle_topk"])
         with self.assertRaisesRegex(ResultsError, "oracle_topk"):
             anchors.run(Namespace(results=[path], out=self.folder))

@@ -173,6 +173,17 @@ class Forms(unittest.TestCase):
         self.refused("weight", "masked", call=kb.Kept, given=([0, 1, 2],),
                      weight=np.ma.masked_array(np.ones(3), mask=[True, False, False]))
 
+    def test_an_array_that_jax_traces_has_no_numbers(self):
+        class DynamicJaxprTracer:
+            shape, dtype = (N, 16), np.dtype("float32")
+
+            def __dlpack__(self):
+                raise AssertionError("a tracer has no numbers")
+
+        q, _, v = arrays()
+        self.refused("k: has no numbers while JAX traces", "jax.debug.callback", given=(q, DynamicJaxprTracer(), v, "window"),
+                     budget=16)
+
     def test_bfloat16_of_two_bytes_without_a_type(self):
         q, k, v = arrays()
         bits = bfloat16_bits(k)

@@ -390,10 +390,22 @@ class Refused(unittest.TestCase):
         for arguments in ((), (q, k, v), (q, "exact"), (q, k, v, "exact", 1)):
             with self.assertRaises(TypeError):
                 kb.replay(*arguments)
+        with self.assertRaises(TypeError):
+            kb.replay(q, k, v, "exact", algorithm="exact")
+
+    def test_the_algorithm_may_be_a_keyword(self):
+        q, k, v = stream()
+        layer = kb.open_dump(DUMP)["constitution"][15]
+        for given in ((q, k, v), (layer,)):
+            np.testing.assert_array_equal(kb.replay(*given, algorithm="window", budget=16).outputs,
+                                          kb.replay(*given, "window", budget=16).outputs)
+        with self.assertRaisesRegex(kb.Error, "params: give each parameter as a keyword"):
+            kb.replay(q, k, v, "window", params={"budget": 16})
 
     def test_no_parameter_of_an_algorithm_is_hidden_by_an_option(self):
         options = {name for name, each in inspect.signature(kb.replay).parameters.items()
                    if each.kind is each.KEYWORD_ONLY}
+        options |= {"algorithm", "params"}
         self.assertIn("seed", options)
         for algorithm in kb.algorithms():
             names = {each["name"] for each in algorithm["parameters"]}

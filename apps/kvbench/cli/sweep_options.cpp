@@ -5,15 +5,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <filesystem>
-#include <optional>
 #include <set>
 #include <sstream>
-#include <string_view>
-#include <system_error>
 
 #include "algorithms/registry.hpp"
+#include "cli/index_list.hpp"
 #include "system/error.hpp"
 #include "system/hash.hpp"
 
@@ -74,14 +71,6 @@ json value_of(const std::string& option, const std::string& text) {
   return words;
 }
 
-std::optional<int> small_number(std::string_view text) {
-  constexpr int kMost = 10000;
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_number = error == std::errc() && end == text.data() + text.size();
-  return is_number && value >= 0 && value <= kMost ? std::optional(value) : std::nullopt;
-}
-
 // "0-2,5" as 0,1,2,5, as the exporter reads it; other values as they are.
 json without_ranges(const std::string& option, const json& value) {
   if (value.is_number()) return value;
@@ -92,17 +81,9 @@ json without_ranges(const std::string& option, const json& value) {
       continue;
     }
     if (!each.is_string()) return value;
-    const auto text = each.get<std::string>();
-    const std::size_t dash = std::min(text.find('-'), text.size());
-    const auto first = small_number(std::string_view(text).substr(0, dash));
-    const auto last =
-        dash < text.size() ? small_number(std::string_view(text).substr(dash + 1)) : first;
-    if (dash < text.size() && (!first || !last || *last < *first)) {
-      throw InputError(fmt::format("{}: {} is not a range; write it as 0-7, the lower number first",
-                                   option, text));
-    }
-    if (!first) return value;
-    for (int number = *first; number <= *last; ++number) numbers.push_back(number);
+    const std::vector<int> indices = indices_of(option, each.get<std::string>());
+    if (indices.empty()) return value;
+    for (const int index : indices) numbers.push_back(index);
   }
   return numbers;
 }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/index_list.hpp"
 #include "commands.hpp"
 #include "exit_codes.hpp"
 #include "output/log.hpp"
@@ -55,8 +56,7 @@ Command add_calibrate(CLI::App& app) {
       ->add_option("--sequences", options->sequences,
                    "Sequences, separated by commas; default: all")
       ->delimiter(',');
-  command->add_option("--layers", options->layers, "Layers, separated by commas; default: all")
-      ->delimiter(',');
+  add_indices(*command, "--layers", options->layers, "Layers, such as 0-7,15; default: all");
   command->add_option("--tokens", options->tokens, "The first N tokens of each text; default: all")
       ->type_name("N")
       ->check(CLI::PositiveNumber);

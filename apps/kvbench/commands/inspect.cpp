@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cellfiles/cache_file.hpp"
+#include "cli/index_list.hpp"
 #include "commands.hpp"
 #include "dump/dump.hpp"
 #include "dump/head_choice.hpp"
@@ -109,14 +110,8 @@ Command add_inspect(CLI::App& app) {
                    "Only these sequences, separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false);
-  command->add_option("--layers", options->choice.layers, "Only these layers, separated by commas")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  command
-      ->add_option("--kv-heads", options->choice.kv_heads,
-                   "Only these KV heads, separated by commas")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add_indices(*command, "--layers", options->choice.layers, "Only these layers, such as 0-7,15");
+  add_indices(*command, "--kv-heads", options->choice.kv_heads, "Only these KV heads, such as 0-3");
   InspectionOptions& inspection = options->inspection;
   command
       ->add_option("--rows", inspection.attention_rows,

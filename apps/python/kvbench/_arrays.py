@@ -172,6 +172,11 @@ def array_of(name: str, given: Any, integers: bool = False) -> Any:
     types of 8 bits, of ml_dtypes, JAX or torch, become the float32 of the same value. `integers`:
     short ones are numbers, where they could not be the bits of floats."""
     refuse_masked(name, given)
+    if type(given).__name__.endswith("Tracer"):
+        raise Error(
+            f"{name}: has no numbers while JAX traces a function (jit, vmap, grad); call kvbench "
+            "outside of it, or within by jax.debug.callback"
+        )
     if hasattr(given, "detach"):
         given = tensor_of(name, given)
         return given.float() if str(given.dtype).startswith("torch.float8") else given

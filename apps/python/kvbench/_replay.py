@@ -177,6 +177,20 @@ def _refuse_other_names(algorithm: str, params: dict[str, Any]) -> None:
                 )
 
 
+def _with_algorithm(data: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
+    """`data` with an algorithm that was given as a keyword, which leaves `params`."""
+    of_layer = bool(data) and isinstance(data[0], Layer)
+    data += (params.pop("algorithm"),) if "algorithm" in params else ()
+    if len(data) != (2 if of_layer else 4):
+        raise TypeError(
+            f'{_PLACE} takes (q, k, v, "snapkv", budget=256) or (a layer of a dump, "snapkv", '
+            "budget=256)"
+        )
+    if "params" in params:
+        raise _core.Error(f"{_PLACE}: params: give each parameter as a keyword, such as budget=256")
+    return data
+
+
 def _refuse_heads(q: Any, k: Any, v: Any) -> None:
     """Refuses the keys of several KV heads, and says how to give those of one."""
     heads, queries = (each.shape[0] if len(each.shape) == 3 else 1 for each in (k, q))
@@ -230,8 +244,8 @@ def _warn_of_heads(key: dict[str, Any], layer: Layer) -> None:
 @overload
 def replay(
     layer: Layer,
-    algorithm: Any,
     /,
+    algorithm: Any,
     *,
     head: int = 0,
     tokens: int | None = None,
@@ -251,8 +265,8 @@ def replay(
     q: Any,
     k: Any,
     v: Any,
-    algorithm: Any,
     /,
+    algorithm: Any,
     *,
     scale: float | None = None,
     sliding_window: int = 0,
@@ -359,6 +373,7 @@ def replay(
     cannot run on this stream, and numbers that overflow. The interpreter's lock is free meanwhile,
     Ctrl-C stops it, and calls from several threads run one after the other.
     """
+    data = _with_algorithm(data, params)
     params = {name: number(value) for name, value in params.items()}
     seed, element_bytes, prompt = (number(each) for each in (seed, element_bytes, prompt))
     counts = {"tokens": tokens, "threads": threads, "layer": layer, "n_layers": n_layers}
@@ -393,7 +408,7 @@ def replay(
         "layer": layer,
         "n_layers": n_layers,
     }
-    if len(data) == 2 and isinstance(data[0], Layer):
+    if isinstance(data[0], Layer):
         source, algorithm = data
         fixed = [name for name, value in given.items() if value is not None]
         fixed += ["wo_v_l1"] if wo_v_l1 is not None else []
@@ -406,7 +421,7 @@ def replay(
                 raise _core.Error(f"{_PLACE}: the dump has no prompt_tokens; give prompt a number")
             prompt = source.prompt_tokens
         place = f"kb.open_dump({source.dump.path!r})[{source.sequence!r}][{source.index}]"
-    elif len(data) == 4:
+    else:
         *tensors, algorithm = data
         if tokens is not None:
             raise _core.Error(f"{_PLACE}: tokens is for a layer of a dump; cut the arrays")
@@ -431,8 +446,6 @@ def replay(
             "wo_v_l1": None if wo_v_l1 is None else _floats("wo_v_l1", wo_v_l1),
         }
         place = "q, k, v" if wo_v_l1 is None else "q, k, v, wo_v_l1=.."
-    else:
-        raise TypeError("kvbench.replay takes (q, k, v, algorithm) or (layer of a dump, algorithm)")
     words = [place, repr(algorithm), *(_keyword_text(*each) for each in params.items())]
     methods = []
     if is_method(algorithm):
