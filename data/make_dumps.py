@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes dumps of SmolLM2 and Gemma 3 on ten texts, from packages of Debian 12 and PyPI alone.
 
-    make_dumps.py FOLDER [--only GLOB ...] [--all-layers]
+    make_dumps.py FOLDER [--only GLOB ...] [--all-layers] [--inputs]
 
 Called by `data/dumps.sh`, which installs what this needs. One dump per model and text,
 FOLDER/<model>-<text>.h5: the text's first 2048 tokens, layers 0, 1, 4, the quarters and the last,
@@ -9,7 +9,8 @@ queries of every row. With --all-layers they go to FOLDER/all_layers, and have e
 attention and the norms of its values after W_O. Qwen2.5-Coder 0.5B and 1.5B are read if --only
 names them ('qwen*'), also on a text of 32,768 tokens, with the last 256 queries, into FOLDER/long
 (not with --all-layers). Inputs are fetched into FOLDER/inputs and refused unless their hashes are
-those of texts/dump_sources.py; dumps.json next to the dumps lists the hashes of inputs and outputs.
+those of texts/dump_sources.py; --inputs makes no dump of them. dumps.json next to the dumps lists
+the hashes of inputs and outputs.
 A dump is refused unless it has the tokens of texts/dump_reference.json and its norms to 0.1 %; its
 bits may differ, because they depend on the processor, and a line tells whether they do. Existing
 dumps stay; run it again to go on.
@@ -48,6 +49,8 @@ REFERENCE = Path(__file__).parent / "texts/dump_reference.json"
 NORM_TOLERANCE = 1e-3
 # Seconds on two cores for 1000 tokens and 100 MB of weights; for the estimate alone.
 SECONDS_PER_SIZE = 10
+
+Wanted = list[tuple[Model, Text]]
 
 
 def sha256_of(data: bytes) -> str:
@@ -203,10 +206,12 @@ def megabytes(model: Model, text: Text, all_layers: bool) -> int:
     return model.all_megabytes if all_layers else model.dump_megabytes
 
 
-def announce(wanted: list[tuple[Model, Text]], folder: Path | None, all_layers: bool) -> None:
-    models = {model.name: model for model, _ in wanted}
-    disk = sum(megabytes(model, text, all_layers) for model, text in wanted)
-    fetched = sum(model.megabytes for model in models.values()) + 60
+def announce(wanted: Wanted, folder: Path | None, all_layers: bool, inputs: bool) -> None:
+    models, texts = (dict.fromkeys(kind) for kind in zip(*wanted, strict=True))
+    disk = 0 if inputs else sum(megabytes(model, text, all_layers) for model, text in wanted)
+    there = {path.name for path in folder.glob("inputs/*")} if folder else set()
+    fetched = sum(model.megabytes for model in models if model.file not in there)
+    fetched += 60 * any(f"{text.name}.txt" not in there for text in texts)
     place = folder or Path()
     while not place.exists():
         place = place.parent
@@ -214,23 +219,22 @@ def announce(wanted: list[tuple[Model, Text]], folder: Path | None, all_layers: 
     sizes = sum(model.megabytes * text.tokens for model, text in wanted) / 100_000
     minutes = int(sizes * SECONDS_PER_SIZE / 60) + 1
     print(
-        f"{len(wanted)} dumps{f' into {folder}' if folder else ''}: {fetched} MB to download, "
-        f"{disk + fetched} MB of disk ({free} MB free), about {minutes} min"
+        f"{'inputs of ' if inputs else ''}{len(wanted)} dumps{f' into {folder}' if folder else ''}"
+        f": {fetched} MB to download, {disk + fetched} MB of disk ({free} MB free)"
+        + ("" if inputs else f", about {minutes} min")
     )
     for model, text in wanted if folder is None else ():
         print(f"  {model.name}-{text.name}.h5")
-    for model in models.values():
+    for model in models:
         print(f"  {model.name}: {model.licence}")
-    texts = {text.name: text for _, text in wanted}
-    for text in texts.values():
+    for text in texts:
         print(f"  {text.name} ({text.kind}, Debian's {text.package}): {text.licence}")
     if folder is not None and free < disk + fetched:
         raise Fault(f"{folder}: needs {disk + fetched} MB, {free} MB are free; name another folder")
 
 
-def make(wanted: list[tuple[Model, Text]], folder: Path, all_layers: bool) -> None:
+def make(wanted: Wanted, folder: Path, all_layers: bool) -> None:
     inputs = folder / "inputs"
-    inputs.mkdir(parents=True, exist_ok=True)
     if all_layers:
         folder = folder / "all_layers"
     reference = json.loads(REFERENCE.read_text())["dumps"]
@@ -258,9 +262,7 @@ def make(wanted: list[tuple[Model, Text]], folder: Path, all_layers: bool) -> No
         print(f"{count}/{len(wanted)} {out.name}: {seconds:.0f} s, {said}", flush=True)
 
 
-def wanted_dumps(
-    only: list[str] | None, is_listed: bool, all_layers: bool
-) -> list[tuple[Model, Text]]:
+def wanted_dumps(only: list[str] | None, is_listed: bool, all_layers: bool) -> Wanted:
     every = [(model, text) for model in MODELS for text in TEXTS]
     if not all_layers:
         every += [(model, LONG_TEXT) for model in MODELS if model.long_megabytes]
@@ -286,6 +288,7 @@ def main() -> int:
         action="store_true",
         help="every layer with full attention, and norms of W_O v; into FOLDER/all_layers",
     )
+    p.add_argument("--inputs", action="store_true", help="fetch models and texts, and stop")
     p.add_argument("--list", action="store_true", help="list the dumps, and stop")
     args = p.parse_args()
     wanted = wanted_dumps(args.only, args.list, args.all_layers)
@@ -295,10 +298,16 @@ def main() -> int:
             raise Fault(f"--only {' '.join(args.only)}: no dump has such a name")
         if args.folder is None and not args.list:
             raise Fault("name the folder for the dumps, or --list to see which there are")
-        if args.folder is not None and not args.list:
-            args.folder.mkdir(parents=True, exist_ok=True)
-        announce(wanted, args.folder, args.all_layers)
         if not args.list:
+            inputs = args.folder / "inputs"
+            inputs.mkdir(parents=True, exist_ok=True)
+        announce(wanted, args.folder, args.all_layers, args.inputs)
+        if args.inputs and not args.list:
+            for model in dict.fromkeys(model for model, _ in wanted):
+                fetch_model(model, inputs)
+            for text in dict.fromkeys(text for _, text in wanted):
+                fetch_text(text, inputs)
+        elif not args.list:
             make(wanted, args.folder, args.all_layers)
 
     return exit_code("make_dumps.py", work)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # plots/allocate.sh [FOLDER]: storages that kvbench allocate chooses per layer from errors on five texts, in a model that
-# decodes over them on the other five, and the other way round, into results/allocate. Weights and texts are those that
-# data/dumps.sh FOLDER --only 'smollm2*' 'qwen2.5-coder-0.5b*' fetched. It resumes after an interruption.
-inputs=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")/inputs
+# decodes over them on the other five, and the other way round, into results/allocate. Weights and texts are fetched into
+# FOLDER/inputs. It resumes after an interruption.
+folder=$(realpath -m "${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}")
+inputs=$folder/inputs
 . "$(dirname "${BASH_SOURCE[0]}")/../environment.sh"
 build
 environment .venv-model model && install_package .venv-model || die ".venv-model is not there; a closed loop needs it"
@@ -18,7 +19,7 @@ loop() {  # SWEEP HALF
 }
 for model in smollm2-135m:SmolLM2-135M-Instruct.Q4_1.gguf qwen2.5-coder-0.5b:qwen2.5-coder-0.5b-instruct.gguf; do
   IFS=: read -r model file <<<"$model"
-  [[ -f $inputs/$file ]] || { say "$inputs/$file is missing; the model is left out" && continue; }
+  data/dumps.sh "$folder" --inputs --only "$model-*" || { say "$model is left out" && continue; }
   out=results/allocate/$model
   for half in 0 1; do
     loop configs/loop_allocate.json $half

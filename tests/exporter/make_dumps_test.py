@@ -59,17 +59,23 @@ class Dumps(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def make(self, *arguments):
-        """Exit code, what was printed, and the dumps that were exported."""
-        made = []
+        """Exit code, what was printed, and the dumps that were exported; self.fetched: the inputs."""
+        made, self.fetched = [], []
 
         def export(model, text, layers, out, *options):
             said = " ".join([out.relative_to(self.folder).as_posix(), *options])
             made.append(said.replace(" --tokens 2048 --queries all", ""))
             dump(out, len(made))
 
+        def fetch(source, inputs):
+            self.assertEqual(inputs, self.folder / "inputs")
+            self.assertTrue(inputs.is_dir())
+            self.fetched.append(source.name)
+            return Path(source.name)
+
         with mock.patch.object(make_dumps, "export", export), \
-                mock.patch.object(make_dumps, "fetch_model", lambda model, inputs: Path("m")), \
-                mock.patch.object(make_dumps, "fetch_text", lambda text, inputs: Path("t")), \
+                mock.patch.object(make_dumps, "fetch_model", fetch), \
+                mock.patch.object(make_dumps, "fetch_text", fetch), \
                 mock.patch.object(make_dumps, "compared", lambda *_: "no reference"), \
                 mock.patch("sys.argv", ["make_dumps.py", str(self.folder), *arguments]), \
                 contextlib.redirect_stdout(io.StringIO()) as out, \
@@ -101,6 +107,20 @@ class Dumps(unittest.TestCase):
         for norms, words in (({"0/k": 9.0}, "norm of 0/k is 9.0"), ({"3/k": 1.0}, "its layers are not")):
             with self.assertRaisesRegex(Fault, words):
                 make_dumps.compared("a.h5", dict(more, norms=norms), {"a.h5": found}, True)
+
+    def test_inputs_alone_are_fetched_once_each(self):
+        code, said, made = self.make("--inputs", "--only", "smollm2-*", "qwen2.5-coder-0.5b-opticks*")
+        self.assertEqual((code, made), (0, []), said)
+        self.assertEqual(self.fetched, ["smollm2-135m", "qwen2.5-coder-0.5b",
+                                        *(text.name for text in dump_sources.TEXTS), "opticks-32k"])
+        self.assertRegex(said, f"^inputs of 12 dumps into {self.folder}: 631 MB to download, "
+                               r"631 MB of disk \([0-9]+ MB free\)\n  smollm2-135m: Apache-2.0\n")
+        self.assertEqual(list(self.folder.iterdir()), [self.folder / "inputs"])
+        self.assertEqual((self.make("--inputs", "--list")[0], self.fetched), (0, []))
+        (self.folder / "inputs/SmolLM2-135M-Instruct.Q4_1.gguf").touch()
+        self.assertIn(": 60 MB to download, 84 MB", self.make("--only", "smollm2-135m-opticks")[1])
+        (self.folder / "inputs/opticks.txt").touch()
+        self.assertIn(": 0 MB to download", self.make("--inputs", "--only", "smollm2-135m-opticks")[1])
 
     def test_a_name_that_no_dump_has_is_refused(self):
         code, said, made = self.make("--only", "llama-*")

@@ -668,24 +668,36 @@ class Findings(unittest.TestCase):
         """Sides of 1, orders and counts of its prose."""
         rows = by(table("qwen2.5-coder-0.5b/long"), "at", "method")
         first = [f"published_{tokens}_64" for tokens in (2048, 4096, 8192, 12288, 16384)]
-        last = by(table("qwen2.5-coder-0.5b/long_last"), "at", "method")
+        last, half = (by(table(f"qwen2.5-coder-0.5b/long_{part}"), "at", "method") for part in ("last", "half"))
+        whole = {(row["at"], row["method"]): row for row in table("qwen2.5-coder-0.5b/long_whole")
+                 if row["mode"] == "published_32768_64"}
         below = {"snapkv", "tova", "caote", "pyramidkv", "h2o", "expected_attention", "kcenter", "streaming_llm",
                  "streaming_llm, original positions"}
         above = {"knorm", "keydiff", "curdkv", "compactor"}
         for at in (0.1, 0.2, 0.35):
             for names, side in ((below, True), (above, False)):
                 for name in names:
-                    ratios = [*(rows[at, name][length] for length in first), last[at, name]["frobenius"]]
+                    ratios = [*(rows[at, name][length] for length in first),
+                              *(of[at, name]["frobenius"] for of in (last, half, whole))]
                     self.assertEqual({ratio < 1 for ratio in ratios}, {side}, (at, name))
         for tokens in (8192, 16384):
             for names, side in ((below, True), (above, False)):
                 self.assertEqual({rows[0.2, name][f"published_{tokens}_256"] < 1 for name in names}, {side}, tokens)
-        for name in ("lagkv", "window"):
-            self.assertEqual(len({rows[0.2, name][length] < 1 for length in first}), 2, name)
-        larger = {name for (at, name), row in last.items() if at == 0.2 and abs(math.log(
-            rows[at, name]["published_8192_64"] / row["frobenius"])) < abs(math.log(
-                rows[at, name]["published_16384_64"] / row["frobenius"]))}
-        self.assertEqual((len([name for at, name in last if at == 0.2]), larger), (16, {"qfilters"}))
+        for name in ("lagkv", "window", "qfilters"):
+            ratios = [*(rows[0.2, name][length] for length in first), whole[0.2, name]["frobenius"]]
+            self.assertEqual(len({ratio < 1 for ratio in ratios}), 2, name)
+        # Ratios of the first part, the last one and the whole, where all are.
+        parts = [{key: (rows[key]["published_8192_64"], row["frobenius"], rows[key]["published_16384_64"])
+                  for key, row in last.items() if rows[key]["published_16384_64"]},
+                 {key: (rows[key]["published_16384_64"], half[key]["frobenius"], row["frobenius"])
+                  for key, row in whole.items() if key in half and rows[key]["published_16384_64"]}]
+        for of, counts, others in zip(parts, ((16, 16, 16), (16, 17, 16)), (({"qfilters"},) * 3, (
+                {"qfilters"}, {"qfilters", "balancekv_prefill"}, set()))):
+            for at, count, other in zip((0.1, 0.2, 0.35), counts, others):
+                own = {name: ratios for (when, name), ratios in of.items() if when == at}
+                less = {name for name, (one, end, all_of) in own.items()
+                        if abs(math.log(one / end)) < abs(math.log(all_of / end))}
+                self.assertEqual((len(own), less), (count, other), at)
 
     def test_claims_of_reading(self):
         """Verdicts, counts and ranks of its prose."""
