@@ -13,8 +13,9 @@
 namespace kvbench {
 namespace {
 
+constexpr int kMost = 10000;  // of a model's layers or heads
+
 std::optional<int> small_number(std::string_view text) {
-  constexpr int kMost = 10000;
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool is_number = error == std::errc() && end == text.data() + text.size();
@@ -39,22 +40,23 @@ std::vector<int> indices_of(const std::string& option, const std::string& word) 
 
 CLI::Option* add_indices(CLI::App& command, const std::string& option, std::vector<int>& out,
                          const std::string& description) {
-  const auto read = [option, &out](const std::vector<std::string>& words) {
+  const CLI::callback_t read = [option, &out](const std::vector<std::string>& words) {
     out.clear();
-    if (words == std::vector<std::string>{"all"}) return;
+    if (words == std::vector<std::string>{"all"}) return true;
     for (const std::string& word : words) {
       const std::vector<int> indices = indices_of(option, word);
       if (indices.empty()) {
-        throw InputError(
-            fmt::format("{}: {} is no number; give numbers and ranges, such as "
-                        "0-7,15, or all",
-                        option, word));
+        throw InputError(fmt::format(
+            "{}: {} is no number; give numbers and ranges, such as 0-7,15, or all", option, word));
       }
       out.insert(out.end(), indices.begin(), indices.end());
     }
+    return true;
   };
-  return command.add_option_function<std::vector<std::string>>(option, read, description)
+  return command.add_option(option, read, description)
       ->type_name("NUMBERS")
+      ->type_size(1)
+      ->expected(1, kMost)
       ->delimiter(',')
       ->allow_extra_args(false);
 }
