@@ -698,6 +698,9 @@ class Findings(unittest.TestCase):
                 less = {name for name, (one, end, all_of) in own.items()
                         if abs(math.log(one / end)) < abs(math.log(all_of / end))}
                 self.assertEqual((len(own), less), (count, other), at)
+        turned = [{name for (at, name), (_, end, all_of) in of.items() if at == 0.2 and (end < 1) != (all_of < 1)}
+                  for of in parts]
+        self.assertEqual(turned, [set(), {"window"}])
 
     def test_claims_of_reading(self):
         """Verdicts, counts and ranks of its prose."""
