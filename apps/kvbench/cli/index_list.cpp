@@ -13,7 +13,7 @@
 namespace kvbench {
 namespace {
 
-constexpr int kMost = 10000;  // of a model's layers or heads
+constexpr int kMost = 10000;  // layers or heads of a model
 
 std::optional<int> small_number(std::string_view text) {
   int value = 0;
