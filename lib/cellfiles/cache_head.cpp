@@ -423,8 +423,8 @@ KeptRows read_kept_rows(ErrorList& errors, hid_t group, const std::string& locat
   if (are_numbers) check_rows(errors, location, kept);
   if (const auto twice = repeated_token(kept); are_numbers && !weighs && twice) {
     add(errors, join(location, "token"),
-        "rows {} and {} are both of token {}, which would count twice; keep it once "
-        "(np.unique), or store weights where a sample has it twice",
+        "rows {} and {} are both of token {}, which would count twice; drop one of them from every "
+        "dataset, let one end where the other begins, or store weights where a sample has it twice",
         std::min(twice->row, twice->earlier), std::max(twice->row, twice->earlier),
         kept.rows[twice->row].token);
   }

@@ -30,8 +30,9 @@ std::vector<int> indices_of(const std::string& option, const std::string& word) 
   const auto last =
       dash < word.size() ? small_number(std::string_view(word).substr(dash + 1)) : first;
   if (dash < word.size() && (!first || !last || *last < *first)) {
-    throw InputError(fmt::format("{}: {} is not a range; write it as 0-7, the lower number first",
-                                 option, word));
+    throw InputError(
+        fmt::format("{}: {} is not a range; write it as 0-7, the lower number first, up to 10000",
+                    option, word));
   }
   std::vector<int> indices;
   for (int index = first.value_or(0); first && index <= *last; ++index) indices.push_back(index);
@@ -47,7 +48,8 @@ CLI::Option* add_indices(CLI::App& command, const std::string& option, std::vect
       const std::vector<int> indices = indices_of(option, word);
       if (indices.empty()) {
         throw InputError(fmt::format(
-            "{}: {} is no number; give numbers and ranges, such as 0-7,15, or all", option, word));
+            "{}: {} is no number up to 10000; give numbers and ranges, such as 0-7,15, or all",
+            option, word));
       }
       out.insert(out.end(), indices.begin(), indices.end());
     }

@@ -175,7 +175,7 @@ def array_of(name: str, given: Any, integers: bool = False) -> Any:
     if type(given).__name__.endswith("Tracer"):
         raise Error(
             f"{name}: has no numbers while JAX traces a function (jit, vmap, grad); call kvbench "
-            "outside of it, or within by jax.debug.callback"
+            "outside of it, or inside it with jax.debug.callback"
         )
     if hasattr(given, "detach"):
         given = tensor_of(name, given)
