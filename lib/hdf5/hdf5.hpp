@@ -30,11 +30,6 @@ class OutsideError : public Error {
   using Error::Error;
 };
 
-// The struct that H5Oget_info2 fills: H5O_info_t in HDF5 1.10, H5O_info1_t in later versions.
-template <typename Info>
-Info filled_by(herr_t (*)(hid_t, Info*, unsigned));
-using ObjectInfo = decltype(filled_by(&H5Oget_info2));
-
 // The description of the last failed call, e.g. "truncated file: eof = 96, ...".
 std::string last_error();
 

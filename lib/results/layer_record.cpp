@@ -114,11 +114,6 @@ const std::vector<std::string>& layer_error_paths() {
   return paths;
 }
 
-const std::vector<std::string>& layer_memory_names() {
-  static const std::vector<std::string> names = {"peak_bytes", "exact_bytes", "fraction"};
-  return names;
-}
-
 const std::vector<std::string>& layer_metric_paths() {
   static const std::vector<std::string> paths = [] {
     std::vector<std::string> out;

@@ -40,8 +40,6 @@ bool is_layer_record_of(const Json& record, const Plan& plan, const PlannedLayer
 
 // Paths of all numbers under `errors`, in the record's order: "relative_output_l2.mean".
 const std::vector<std::string>& layer_error_paths();
-// Names of all numbers under `memory`, in the record's order.
-const std::vector<std::string>& layer_memory_names();
 
 // Every path of a number of a layer record that a bound or a comparison can name, and those of
 // `evidence` among them.
