@@ -487,8 +487,8 @@ void write_cache_head(hid_t group, const StreamShape& shape, const KeptRows& kep
     hdf5::write_dataset(group, name, {count}, values.data());
   };
   const std::uint8_t weights = usual_weight_numbers(rows);
-  if (weights == 1 || (weights == 0 && repeated_token(kept)))
-    write_weights(kWeight, &KeptRow::w_num);
+  const bool is_sample = weights == 0 && repeated_token(kept);  // its weights are all 1
+  if (weights == 1 || is_sample) write_weights(kWeight, &KeptRow::w_num);
   if (weights == 2) {
     write_weights(kNumerator, &KeptRow::w_num);
     write_weights(kDenominator, &KeptRow::w_den);

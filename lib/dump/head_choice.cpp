@@ -21,13 +21,13 @@ bool selected(const std::vector<T>& wanted, const T& value) {
 // Whether the wanted are all known; the others are one error.
 template <class T>
 bool all_known(const std::vector<T>& wanted, const std::set<T>& known, const std::string& path,
-               const char* option, const char* what, ErrorList& errors) {
+               const char* option, const char* what, const char* holders, ErrorList& errors) {
   std::vector<T> unknown;
   std::ranges::copy_if(wanted, std::back_inserter(unknown),
                        [&](const T& each) { return !known.contains(each); });
   if (unknown.empty()) return true;
-  errors.add(fmt::format("{}: {} {}: no such {}; the dump has {}", path, option,
-                         fmt::join(unknown, ", "), what, fmt::join(known, ", ")));
+  errors.add(fmt::format("{}: {} {}: no such {}; {} {}", path, option, fmt::join(unknown, ", "),
+                         what, holders, fmt::join(known, ", ")));
   return false;
 }
 
@@ -37,8 +37,8 @@ std::vector<ChosenHead> choose_heads(const DumpInfo& info, const HeadChoice& cho
   std::set<std::string> sequences;
   for (const SequenceInfo& sequence : info.sequences) sequences.insert(sequence.name);
   ErrorList errors;
-  const bool any_sequence =
-      !all_known(choice.sequences, sequences, info.path, "--sequences", "sequence", errors);
+  const bool any_sequence = !all_known(choice.sequences, sequences, info.path, "--sequences",
+                                       "sequence", "the dump has", errors);
 
   std::vector<std::pair<const SequenceInfo*, const LayerInfo*>> layers;
   std::set<int> indices;
@@ -49,7 +49,8 @@ std::vector<ChosenHead> choose_heads(const DumpInfo& info, const HeadChoice& cho
       indices.insert(layer.index);
     }
   }
-  const bool any_layer = !all_known(choice.layers, indices, info.path, "--layers", "layer", errors);
+  const bool any_layer =
+      !all_known(choice.layers, indices, info.path, "--layers", "layer", "the dump has", errors);
 
   std::vector<ChosenHead> heads;
   std::set<int> kv_heads;
@@ -60,7 +61,8 @@ std::vector<ChosenHead> choose_heads(const DumpInfo& info, const HeadChoice& cho
       if (selected(choice.kv_heads, head)) heads.push_back({sequence, layer, head});
     }
   }
-  all_known(choice.kv_heads, kv_heads, info.path, "--kv-heads", "KV head", errors);
+  all_known(choice.kv_heads, kv_heads, info.path, "--kv-heads", "KV head", "these layers have",
+            errors);
   errors.throw_if_any();
   return heads;
 }

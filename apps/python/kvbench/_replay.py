@@ -184,7 +184,7 @@ def _with_algorithm(data: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any,
     if len(data) != (2 if of_layer else 4):
         raise TypeError(
             f'{_PLACE} takes (q, k, v, "snapkv", budget=256) or (a layer of a dump, "snapkv", '
-            "budget=256)"
+            "budget=256): arrays and layers without a name, and one algorithm"
         )
     if "params" in params:
         raise _core.Error(f"{_PLACE}: params: give each parameter as a keyword, such as budget=256")
