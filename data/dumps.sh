@@ -17,8 +17,5 @@ if (($# > 0)) && [[ $1 != -* ]]; then
   folder=$1
   shift
 fi
-for tool in apt-get dpkg-deb; do
-  command -v "$tool" >/dev/null || die "$tool is not installed; the texts are in packages of Debian"
-done
 environment .venv-model model
 .venv-model/bin/python -B data/make_dumps.py "$folder" "$@"

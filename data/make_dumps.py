@@ -87,6 +87,12 @@ def text_of(text: Text, raw: bytes) -> bytes:
 def fetch_text(text: Text, inputs: Path) -> Path:
     path = inputs / f"{text.name}.txt"
     if not path.is_file():
+        for tool in ("apt-get", "dpkg-deb"):
+            if shutil.which(tool) is None:
+                raise Fault(
+                    f"{tool} is not installed, and {text.name} is in Debian's package "
+                    f"{text.package}; put the text of sha256 {text.sha256} at {path}"
+                )
         with tempfile.TemporaryDirectory() as folder:
             run(["apt-get", "download", "-q", text.package], Path(folder))
             package = next(Path(folder).glob("*.deb"))

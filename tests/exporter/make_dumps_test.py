@@ -122,6 +122,16 @@ class Dumps(unittest.TestCase):
         (self.folder / "inputs/opticks.txt").touch()
         self.assertIn(": 0 MB to download", self.make("--inputs", "--only", "smollm2-135m-opticks")[1])
 
+    def test_a_text_without_debian_s_tools_is_put_there_by_hand(self):
+        text = dump_sources.TEXTS[0]
+        with mock.patch.object(make_dumps.shutil, "which", lambda tool: None if tool == "dpkg-deb" else tool):
+            with self.assertRaisesRegex(Fault, f"dpkg-deb is not installed.*{text.package}.*{text.sha256} at {self.folder}"):
+                make_dumps.fetch_text(text, self.folder)
+            put = self.folder / f"{text.name}.txt"
+            put.write_bytes(b"another text")
+            with self.assertRaisesRegex(Fault, "expected sha256"):
+                make_dumps.fetch_text(text, self.folder)
+
     def test_a_name_that_no_dump_has_is_refused(self):
         code, said, made = self.make("--only", "llama-*")
         self.assertEqual((code, made), (2, []))
