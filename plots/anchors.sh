@@ -8,7 +8,10 @@ compgen -G "$folder/*-*.h5" >/dev/null || die "$folder has no dump; data/dumps.s
 build
 plots_environment
 for model in smollm2-135m qwen2.5-coder-0.5b gemma3-270m; do
-  compgen -G "$folder/$model-*.h5" >/dev/null || { say "$folder has no dump of $model; it is left out" && continue; }
+  compgen -G "$folder/$model-*.h5" >/dev/null || {
+    say "$folder has no dump of $model (data/dumps.sh FOLDER --all-layers); it is left out"
+    continue
+  }
   out=results/anchors/$model rank=16
   if [[ $model == gemma3-270m ]]; then rank=64; fi  # a quarter of a head's dimensions
   build/bin/kvbench run --config configs/anchors.json --out "$out" --quiet --set "/dumps=[\"$folder/$model-*.h5\"]" \

@@ -12,7 +12,10 @@ plots_environment
 for model in smollm2-135m qwen2.5-coder-0.5b gemma3-270m; do
   place=$folder
   if [[ $model == gemma3-270m ]]; then place=$folder/all_layers; fi
-  compgen -G "$place/$model-*.h5" >/dev/null || { say "$place has no dump of $model; it is left out" && continue; }
+  compgen -G "$place/$model-*.h5" >/dev/null || {
+    say "$place has no dump of $model (data/dumps.sh FOLDER, for Gemma with --all-layers); it is left out"
+    continue
+  }
   seeds=()
   for decoded in 64 256; do
     out=$results/$model/$decoded
