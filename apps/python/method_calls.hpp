@@ -8,7 +8,7 @@
 
 #include "core/kept_cache.hpp"
 #include "core/stream.hpp"
-#include "python/method.hpp"
+#include "python/python_method.hpp"
 
 namespace kvbench::python {
 

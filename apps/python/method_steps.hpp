@@ -2,7 +2,7 @@
 #pragma once
 
 #include "algorithms/algorithm.hpp"
-#include "python/method.hpp"
+#include "python/python_method.hpp"
 
 namespace kvbench::python {
 

@@ -28,7 +28,7 @@
 #include "run/layer_journals.hpp"
 #include "run/merge_folders.hpp"
 #include "run/run_sweep.hpp"
-#include "sweep/config.hpp"
+#include "sweep/read_sweep.hpp"
 #include "system/error.hpp"
 #include "system/stop.hpp"
 

@@ -7,6 +7,7 @@
 
 #include "json/file_kind.hpp"
 #include "results/results_file.hpp"
+#include "results/results_kind.hpp"
 #include "system/error.hpp"
 #include "system/file.hpp"
 

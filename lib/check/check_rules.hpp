@@ -2,9 +2,11 @@
 // tested count, the evidence and the violations.
 #pragma once
 
-#include <vector>
+#include <optional>
 
-#include "check/check.hpp"
+#include "check/bounds.hpp"
+#include "check/checked_results.hpp"
+#include "check/outcome.hpp"
 
 namespace kvbench {
 

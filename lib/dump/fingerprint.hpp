@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "dump/dump.hpp"
+#include "dump/dump_info.hpp"
 #include "hdf5/first_reading.hpp"
 #include "hdf5/hdf5.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "dump/dump.hpp"
+#include "dump/dump_info.hpp"
 #include "system/error.hpp"
 
 namespace kvbench {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "dump/dump.hpp"
+#include "dump/dump_info.hpp"
 #include "hdf5/attributes.hpp"
 #include "hdf5/hdf5.hpp"
 #include "system/error.hpp"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "dump/dump.hpp"
+#include "dump/dump_info.hpp"
 
 namespace kvbench {
 

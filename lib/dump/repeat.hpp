@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/repeat.hpp"
-#include "dump/dump.hpp"
+#include "dump/dump_info.hpp"
 #include "dump/tensor_shape.hpp"
 #include "system/error.hpp"
 

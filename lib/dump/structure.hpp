@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "dump/dump.hpp"
+#include "dump/dump_info.hpp"
 #include "hdf5/first_reading.hpp"
 #include "hdf5/hdf5.hpp"
 #include "system/memory_limit.hpp"

@@ -12,6 +12,7 @@
 
 #include "results/record.hpp"
 #include "run/multiply_adds.hpp"
+#include "sweep/cell_identity.hpp"
 #include "system/parallel.hpp"
 
 namespace kvbench {

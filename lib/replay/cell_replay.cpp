@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "replay/row_logits.hpp"
+#include "storage/make_cache_view.hpp"
 #include "system/stop.hpp"
 
 namespace kvbench {

@@ -98,4 +98,9 @@ Json::json_pointer metric_place(const std::string& path) {
   return Json::json_pointer(place);
 }
 
+std::optional<std::string> cell_metric_error(const std::string& path) {
+  if (!is_layer_metric(path)) return metric_error(path);
+  return path + " is of whole layers; name a number of cells, `kvbench list metrics` has them";
+}
+
 }  // namespace kvbench

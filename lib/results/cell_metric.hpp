@@ -27,4 +27,7 @@ bool less_is_better(const std::string& path);
 // The place in a cell of a path without error.
 Json::json_pointer metric_place(const std::string& path);
 
+// Error of `path` as that of a number of cells, not of whole layers; nothing if it is one.
+std::optional<std::string> cell_metric_error(const std::string& path);
+
 }  // namespace kvbench

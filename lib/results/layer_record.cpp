@@ -4,9 +4,9 @@
 #include <string>
 #include <utility>
 
-#include "results/cell_metric.hpp"
 #include "results/record.hpp"
 #include "results/record_check.hpp"
+#include "sweep/layer_records.hpp"
 
 namespace kvbench {
 namespace {
@@ -127,11 +127,6 @@ const std::vector<std::string>& layer_metric_paths() {
 bool is_layer_metric(const std::string& path) {
   const auto& all = layer_metric_paths();
   return std::find(all.begin(), all.end(), path) != all.end();
-}
-
-std::optional<std::string> cell_metric_error(const std::string& path) {
-  if (!is_layer_metric(path)) return metric_error(path);
-  return path + " is of whole layers; name a number of cells, `kvbench list metrics` has them";
 }
 
 }  // namespace kvbench

@@ -46,7 +46,4 @@ const std::vector<std::string>& layer_error_paths();
 const std::vector<std::string>& layer_metric_paths();
 bool is_layer_metric(const std::string& path);
 
-// Error of `path` as that of a number of cells, not of whole layers; nothing if it is one.
-std::optional<std::string> cell_metric_error(const std::string& path);
-
 }  // namespace kvbench

@@ -10,6 +10,8 @@
 #include "json/input_file.hpp"
 #include "results/layer_record.hpp"
 #include "results/record_check.hpp"
+#include "sweep/cell_identity.hpp"
+#include "sweep/layer_records.hpp"
 #include "sweep/shard.hpp"
 #include "system/error.hpp"
 #include "system/file.hpp"

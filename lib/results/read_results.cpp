@@ -13,7 +13,7 @@
 
 #include "json/file_kind.hpp"
 #include "json/input_file.hpp"
-#include "results/results_file.hpp"
+#include "results/results_kind.hpp"
 #include "system/error.hpp"
 #include "system/file.hpp"
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "metrics/metric_table.hpp"
+#include "sweep/cell_identity.hpp"
 
 namespace kvbench {
 namespace {

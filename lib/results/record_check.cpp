@@ -5,6 +5,7 @@
 
 #include "metrics/metric_table.hpp"
 #include "results/record.hpp"
+#include "sweep/cell_identity.hpp"
 
 namespace kvbench {
 namespace {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "results/read_results.hpp"
+#include "results/results_kind.hpp"
 #include "system/error.hpp"
 #include "system/file.hpp"
 #include "system/portable_path.hpp"

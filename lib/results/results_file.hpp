@@ -12,9 +12,6 @@
 
 namespace kvbench {
 
-inline constexpr const char* kResultsKind = "kvbench.results";
-inline constexpr const char* kResultsSchema = "1.8.0";
-
 // Time of a group's shared work in this run, summed over its KV heads; volatile.
 struct GroupTiming {
   double read_seconds = 0.0;

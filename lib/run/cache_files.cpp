@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "results/provenance.hpp"
+#include "sweep/cell_identity.hpp"
 #include "system/hash.hpp"
 
 namespace kvbench {

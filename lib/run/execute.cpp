@@ -19,6 +19,8 @@
 #include "run/layer_gatherer.hpp"
 #include "run/memory_estimate.hpp"
 #include "run/read_ahead.hpp"
+#include "sweep/cell_identity.hpp"
+#include "sweep/layer_records.hpp"
 #include "system/error.hpp"
 #include "system/parallel.hpp"
 #include "system/stop.hpp"

@@ -16,6 +16,7 @@
 #include "run/layer_gatherer.hpp"
 #include "run/shared_pieces.hpp"
 #include "storage/written_logits.hpp"
+#include "sweep/make_plan.hpp"
 #include "system/error.hpp"
 
 namespace kvbench {

@@ -19,6 +19,7 @@
 #include "run/cache_files.hpp"
 #include "run/memory_estimate.hpp"
 #include "run/shard_selection.hpp"
+#include "sweep/cell_identity.hpp"
 #include "sweep/dump_paths.hpp"
 #include "system/error.hpp"
 #include "system/file.hpp"

@@ -12,8 +12,8 @@
 #include "cellfiles/calibration_file.hpp"
 #include "replay/replay.hpp"
 #include "results/record.hpp"
-#include "sweep/config.hpp"
-#include "sweep/plan.hpp"
+#include "sweep/make_plan.hpp"
+#include "sweep/read_sweep.hpp"
 #include "system/error.hpp"
 #include "system/hash.hpp"
 

@@ -13,6 +13,7 @@
 #include "results/output_folder.hpp"
 #include "results/provenance.hpp"
 #include "run/cache_files.hpp"
+#include "sweep/cell_identity.hpp"
 #include "system/error.hpp"
 #include "system/file.hpp"
 #include "system/portable_path.hpp"

@@ -11,7 +11,9 @@
 #include "results/journal.hpp"
 #include "results/results_file.hpp"
 #include "run/run_observer.hpp"
-#include "run/run_sweep.hpp"
+#include "run/run_request.hpp"
+#include "sweep/plan.hpp"
+#include "sweep/shard.hpp"
 
 namespace kvbench {
 

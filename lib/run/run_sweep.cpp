@@ -9,6 +9,7 @@
 #include "run/memory_estimate.hpp"
 #include "run/run_folder.hpp"
 #include "sweep/budget_notes.hpp"
+#include "sweep/make_plan.hpp"
 #include "sweep/row_notes.hpp"
 #include "system/error.hpp"
 #include "system/memory_limit.hpp"

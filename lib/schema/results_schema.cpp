@@ -14,6 +14,7 @@
 #include "results/layer_record.hpp"
 #include "results/record.hpp"
 #include "results/results_file.hpp"
+#include "results/results_kind.hpp"
 #include "results/summary.hpp"
 #include "schema/storage_schema.hpp"
 

@@ -2,7 +2,6 @@
 // back.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "core/stream.hpp"
@@ -13,8 +12,6 @@
 #include "sketch/sketch.hpp"
 
 namespace kvbench {
-
-class StoredStream;
 
 class CacheView {
  public:
@@ -53,10 +50,5 @@ class CacheView {
   // Errors of the vectors held now; after read().
   virtual StoredErrors errors(const Sketch& sketch) const = 0;
 };
-
-// The view of a cell's cache. `stored`: the stream as the cell's storage writes it, which must live
-// as long; null: unquantised. `keeps_all`: the method never evicts.
-std::unique_ptr<CacheView> make_cache_view(const Stream& stream, const Kernels& kernels,
-                                           const StoredStream* stored, bool keeps_all);
 
 }  // namespace kvbench

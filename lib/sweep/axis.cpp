@@ -10,7 +10,6 @@
 #include <type_traits>
 
 #include "json/document.hpp"
-#include "sweep/config.hpp"
 #include "system/shortened.hpp"
 #include "system/spelling.hpp"
 

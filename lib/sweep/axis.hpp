@@ -11,6 +11,10 @@
 
 namespace kvbench {
 
+// A sweep with more values than this on the axes of its algorithms together is an error: they are
+// in memory.
+inline constexpr Index kMaxAxisValues = 1'000'000;
+
 struct Axis {
   std::vector<Value> values;  // checked against the table, all different
   std::string pointer;        // its place in the file

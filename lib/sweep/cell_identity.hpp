@@ -1,10 +1,11 @@
-// The ids of the cells of one group.
+// Keys, ids and paths of cells.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "json/json.hpp"
 #include "sweep/plan.hpp"
 
 namespace kvbench {
@@ -41,5 +42,13 @@ class GroupIdentity {
   std::string sequence_;
   std::string tokens_;
 };
+
+// The parameters of a cell as JSON, and its identity (`key` of its record in results.json).
+nlohmann::json params_json(const Params& params);
+nlohmann::json cell_key(const Plan& plan, const PlannedCell& cell);
+
+// algorithm/label/sequence/layer/head
+std::string cell_path(const Plan& plan, const PlannedCell& cell);
+std::string cell_path(const WorkGroup& group, const PlannedSetting& setting, int kv_head);
 
 }  // namespace kvbench

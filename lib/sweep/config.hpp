@@ -1,4 +1,4 @@
-// The sweep file, parsed and checked. Its grammar: configs/README.md.
+// A sweep, checked: what a sweep file says (configs/README.md).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
-#include "algorithms/registry.hpp"
 #include "json/json.hpp"
 #include "storage/storage.hpp"
 
@@ -18,8 +17,6 @@ namespace kvbench {
 
 // A sweep of more cells than this is an error.
 inline constexpr Index kMaxCells = 10'000'000;
-// So are more values than this on the axes of its algorithms together: they are in memory.
-inline constexpr Index kMaxAxisValues = 1'000'000;
 
 // Which layers, heads or sequences; none = all.
 struct Selection {
@@ -89,26 +86,5 @@ struct SweepConfig {
   std::vector<std::string> errors;  // with ErrorPolicy::kKeep: found so far
   bool streams_known = true;        // select, replay and evaluate have no error
 };
-
-// kKeep is for callers that go on to make_plan, which reports the kept errors together with those
-// that need the dumps. A file whose list of dumps is wrong throws either way.
-enum class ErrorPolicy { kThrow, kKeep };
-
-// Reads and checks a sweep file; "-" is standard input. `sets`: "pointer=value" overrides, applied
-// before checking. Throws InputError with all errors, each "file: /json/pointer: what; remedy".
-SweepConfig read_sweep(const std::string& path, const std::vector<std::string>& sets = {},
-                       const std::vector<AlgorithmDescription>& algorithms = all_algorithms(),
-                       ErrorPolicy policy = ErrorPolicy::kThrow);
-
-// The same of a sweep file's text; relative dump paths are relative to the folder of `path`.
-// `algorithms` must outlive the result.
-SweepConfig parse_sweep(const std::string& text, const std::string& path,
-                        const std::vector<std::string>& sets,
-                        const std::vector<AlgorithmDescription>& algorithms,
-                        ErrorPolicy policy = ErrorPolicy::kThrow);
-
-// A sweep as SweepConfig::resolved has it; its dumps need not be there. `place` begins messages.
-SweepConfig resolved_sweep(const nlohmann::json& resolved, const std::string& place,
-                           const std::vector<AlgorithmDescription>& algorithms);
 
 }  // namespace kvbench

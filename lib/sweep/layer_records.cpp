@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "sweep/cell_identity.hpp"
 #include "sweep/storage_axis.hpp"
 #include "system/hash.hpp"
 

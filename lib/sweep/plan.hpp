@@ -98,33 +98,4 @@ struct Plan {
   bool tokens_vary = false;  // select.tokens is an axis: means are not taken over it
 };
 
-// Bytes that a plan with this number of cells and points takes, with what a run keeps per cell of
-// its journal. As measured; tests/cli/memory_test.py holds runs to it.
-double plan_bytes(double cells, double points);
-
-// Crosses a checked sweep, whose files are set, with its dumps. `only`: globs on cell ids and
-// paths ('*' and '?' stay within a path component), empty = all; each must match a cell. Throws
-// InputError with every error found (unknown sequences, layers or heads, too many tokens, prompt or
-// rows out of range, equal fingerprints, cache files of other streams, too many cells), after those
-// that `config` carries; and, before a cell is made, where the plan alone needs more than
-// `memory_limit` bytes.
-Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
-               const std::vector<std::string>& only = {}, const std::string& device = "cpu",
-               double memory_limit = std::numeric_limits<double>::infinity());
-
-// The parameters of a cell as JSON, and its identity (`key` of its record in results.json).
-nlohmann::json params_json(const Params& params);
-nlohmann::json cell_key(const Plan& plan, const PlannedCell& cell);
-// The key of its cells without `kv_head`.
-nlohmann::json layer_record_key(const Plan& plan, const PlannedLayerRecord& record);
-
-// algorithm/label/sequence/layer/head
-std::string cell_path(const Plan& plan, const PlannedCell& cell);
-std::string cell_path(const WorkGroup& group, const PlannedSetting& setting, int kv_head);
-// algorithm/label/sequence/layer
-std::string layer_record_path(const Plan& plan, const PlannedLayerRecord& record);
-
-// Why a record will not be computed, because a cell of it is skipped; none if it will.
-std::optional<std::string> layer_skip_reason(const Plan& plan, const PlannedLayerRecord& record);
-
 }  // namespace kvbench

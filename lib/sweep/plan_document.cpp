@@ -8,6 +8,8 @@
 #include <memory>
 #include <utility>
 
+#include "sweep/make_plan.hpp"
+#include "sweep/read_sweep.hpp"
 #include "system/error.hpp"
 
 namespace kvbench {

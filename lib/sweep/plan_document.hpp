@@ -7,7 +7,7 @@
 
 #include "algorithms/algorithm.hpp"
 #include "json/json.hpp"
-#include "sweep/plan.hpp"
+#include "sweep/make_plan.hpp"
 
 namespace kvbench {
 

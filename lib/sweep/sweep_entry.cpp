@@ -148,40 +148,6 @@ std::optional<std::string> read_label(const json& given, const std::string& poin
 
 }  // namespace
 
-Index SweepEntry::points() const { return points_of(axes); }
-
-Params SweepEntry::point(Index i) const { return point_of(axes, algorithm->parameters, i); }
-
-std::string SweepEntry::place_of(const std::string& name) const {
-  std::string then = child(pointer, "then");
-  if (composition && name == "then") return then;
-  const auto of_reader = composition ? name_in_reader(name) : std::nullopt;
-  return child(child(of_reader ? then : pointer, "params"), of_reader.value_or(name));
-}
-
-bool SweepEntry::names_files() const {
-  return std::any_of(axes.begin(), axes.end(), [](const auto& axis) {
-    return std::holds_alternative<CacheParameter>(axis.second.front());
-  });
-}
-
-void SweepEntry::each_codec(const std::function<void(const CodecSetting&)>& visit) const {
-  for (const auto& storage : storages) {
-    if (storage) each_setting(*storage, visit);
-  }
-}
-
-double SweepEntry::cells(std::size_t seeds) const {
-  const auto all = static_cast<double>(points());
-  const auto seeded = static_cast<double>(seeded_points);
-  const auto per_seed = static_cast<double>(seeds);
-  double sum = 0.0;
-  for (const auto& storage : storages) {
-    sum += storage && storage->is_randomised() ? all * per_seed : all - seeded + seeded * per_seed;
-  }
-  return sum;
-}
-
 ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>& algorithms,
                      const Storages& storages, const std::string& pointer,
                      const std::optional<std::string>& folder, double points_left,

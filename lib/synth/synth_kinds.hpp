@@ -5,7 +5,7 @@
 
 #include "core/stream.hpp"
 #include "hdf5/element_type.hpp"
-#include "synth/synth.hpp"
+#include "synth/options.hpp"
 #include "synth/writer.hpp"
 
 namespace kvbench {

@@ -12,6 +12,7 @@
 #include "results/record.hpp"
 #include "results/record_check.hpp"
 #include "run/execute.hpp"
+#include "sweep/cell_identity.hpp"
 #include "system/error.hpp"
 
 namespace kvbench {

@@ -6,7 +6,7 @@
 
 #include "algorithms/registry.hpp"
 #include "conformance/points.hpp"
-#include "sweep/config.hpp"
+#include "sweep/read_sweep.hpp"
 #include "system/error.hpp"
 
 namespace kvbench::test {

@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "apps/site"))
 sys.path.insert(0, str(Path(__file__).parent))
 from definitions import defined_twice, types_of
-from include_rule import allowed, violations
+from include_rule import allowed, circle, violations
 from pages import anchor, parts
 from sources import files, text
 
@@ -120,6 +120,21 @@ class OneDefinition(unittest.TestCase):
 class IncludeRule(unittest.TestCase):
     def test_every_include_keeps_the_rule(self):
         none_of(self, violations(ROOT))
+
+    def test_no_files_include_each_other_in_a_circle(self):
+        self.assertEqual(circle(ROOT), [])
+
+    def test_a_planted_circle_is_found(self):
+        plants = {"lib/a/a.hpp": "", "lib/a/a.cpp": '#include "a/a.hpp"\n#include "a/b.hpp"',
+                  "lib/a/b.hpp": '#include "a/c.hpp"', "lib/a/c.hpp": '#include "a/a.hpp"',
+                  "apps/kvbench/d.cpp": '#include "a/a.hpp"'}
+        with tempfile.TemporaryDirectory() as folder:
+            for name, line in plants.items():
+                Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
+                Path(folder, name).write_text(line + "\n")
+            self.assertEqual(set(circle(folder)), {"lib/a/a", "lib/a/b", "lib/a/c"})
+            Path(folder, "lib/a/c.hpp").write_text("")
+            self.assertEqual(circle(folder), [])
 
     def test_the_table_has_a_row_for_every_folder(self):
         folders = {path.parts[1] for path in files(ROOT) if path.parts[0] == "lib"

@@ -1,6 +1,7 @@
 """The dependency rule, as the table of lib/README.md states it, against every #include."""
 
 import re
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from sources import files, includes
@@ -77,3 +78,21 @@ def _third_party(_, path, name, __):
             if suffix and path.suffix != suffix:
                 return f"{library} only in {suffix} files"
     return None
+
+
+def circle(root):
+    """Files that include each other in a circle, without suffixes: a header and its source are one. [] if none do."""
+    root = Path(root)
+    code = {path for path in files(root) if path.suffix in (".hpp", ".cpp", ".cu", ".cuh")
+            and path.parts[0] in ("lib", "apps", "cuda")}
+    needs = {}
+    for path in code:
+        named = [Path(base, name) for quoted, name in includes(root / path) if quoted
+                 for base in ("lib", ".", "apps", "apps/kvbench")]
+        needs.setdefault(path.with_suffix(""), set()).update(
+            each.with_suffix("") for each in named if each in code and each.with_suffix("") != path.with_suffix(""))
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        return [str(path) for path in error.args[1]]
+    return []

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "replay/replay.hpp"
+#include "sweep/make_plan.hpp"
 #include "sweep/sweep_folder.hpp"
 
 namespace kvbench::test {

@@ -8,6 +8,7 @@
 #include "results/made_results.hpp"
 #include "results/record.hpp"
 #include "results/results_file.hpp"
+#include "sweep/make_plan.hpp"
 
 namespace kvbench::test {
 namespace merge_test {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "results/made_results.hpp"
+#include "sweep/cell_identity.hpp"
 
 namespace kvbench::test {
 namespace record_test {

@@ -7,6 +7,8 @@
 
 #include "algorithms/registry.hpp"
 #include "run/multiply_adds.hpp"
+#include "sweep/make_plan.hpp"
+#include "sweep/read_sweep.hpp"
 #include "sweep/sweep_folder.hpp"
 
 namespace kvbench::test {

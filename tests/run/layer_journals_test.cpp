@@ -5,6 +5,8 @@
 #include <atomic>
 
 #include "run/small_run.hpp"
+#include "sweep/cell_identity.hpp"
+#include "sweep/read_sweep.hpp"
 
 namespace kvbench::test {
 namespace layer_journals_test {

@@ -9,6 +9,8 @@
 #include "metrics/metric_table.hpp"
 #include "results/summary.hpp"
 #include "support/algorithm_named.hpp"
+#include "sweep/make_plan.hpp"
+#include "sweep/read_sweep.hpp"
 #include "sweep/sweep_folder.hpp"
 
 namespace kvbench::test {

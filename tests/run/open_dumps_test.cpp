@@ -8,6 +8,7 @@
 #include "algorithms/registry.hpp"
 #include "cellfiles/cache_file.hpp"
 #include "run/small_run.hpp"
+#include "sweep/read_sweep.hpp"
 #include "sweep/sweep_folder.hpp"
 #include "synth/synth.hpp"
 

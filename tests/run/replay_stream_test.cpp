@@ -7,6 +7,7 @@
 
 #include "kernels/cpu_kernels.hpp"
 #include "run/small_run.hpp"
+#include "sweep/cell_identity.hpp"
 #include "system/error.hpp"
 #include "system/stop.hpp"
 

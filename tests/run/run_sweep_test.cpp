@@ -14,6 +14,7 @@
 #include "run/execute.hpp"
 #include "run/merge_folders.hpp"
 #include "run/small_run.hpp"
+#include "sweep/read_sweep.hpp"
 #include "system/error.hpp"
 
 namespace kvbench::test {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "run/multiply_adds.hpp"
+#include "sweep/make_plan.hpp"
 #include "sweep/sweep_folder.hpp"
 
 namespace kvbench::test {

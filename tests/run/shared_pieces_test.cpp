@@ -6,6 +6,8 @@
 #include <set>
 #include <string>
 
+#include "sweep/make_plan.hpp"
+#include "sweep/read_sweep.hpp"
 #include "sweep/sweep_folder.hpp"
 
 namespace kvbench::test {

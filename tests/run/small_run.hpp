@@ -8,6 +8,8 @@
 #include "results/journal.hpp"
 #include "run/execute.hpp"
 #include "run/open_dumps.hpp"
+#include "sweep/make_plan.hpp"
+#include "sweep/read_sweep.hpp"
 #include "sweep/sweep_folder.hpp"
 #include "synth/synth.hpp"
 

@@ -1,8 +1,12 @@
 // Which records of whole layers a plan has.
+#include "sweep/layer_records.hpp"
+
 #include <doctest/doctest.h>
 
 #include <set>
 
+#include "sweep/cell_identity.hpp"
+#include "sweep/make_plan.hpp"
 #include "sweep/plan_document.hpp"
 #include "sweep/sweep_folder.hpp"
 

@@ -5,7 +5,10 @@
 #include <numeric>
 
 #include "algorithms/registry.hpp"
+#include "sweep/cell_identity.hpp"
+#include "sweep/make_plan.hpp"
 #include "sweep/plan_document.hpp"
+#include "sweep/read_sweep.hpp"
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {

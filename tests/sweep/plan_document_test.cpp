@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include "sweep/cell_identity.hpp"
+#include "sweep/make_plan.hpp"
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {

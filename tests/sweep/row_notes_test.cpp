@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "sweep/make_plan.hpp"
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "sweep/plan.hpp"
+#include "sweep/cell_identity.hpp"
+#include "sweep/make_plan.hpp"
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "sweep/make_plan.hpp"
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <set>
 
-#include "sweep/config.hpp"
+#include "sweep/read_sweep.hpp"
 #include "system/error.hpp"
 
 namespace kvbench {

@@ -6,7 +6,9 @@
 
 #include "algorithms/registry.hpp"
 #include "support/given.hpp"
-#include "sweep/plan.hpp"
+#include "sweep/cell_identity.hpp"
+#include "sweep/make_plan.hpp"
+#include "sweep/read_sweep.hpp"
 #include "sweep/storage_axis.hpp"
 #include "sweep/stored_budget.hpp"
 #include "sweep_folder.hpp"

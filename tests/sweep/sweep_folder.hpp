@@ -12,8 +12,8 @@
 
 #include "algorithms/algorithm.hpp"
 #include "parameters/parameter_table.hpp"
-#include "sweep/config.hpp"
 #include "sweep/plan.hpp"
+#include "sweep/read_sweep.hpp"
 #include "system/error.hpp"
 
 namespace kvbench::test {

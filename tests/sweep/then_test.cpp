@@ -4,7 +4,10 @@
 #include <set>
 
 #include "algorithms/composition.hpp"
+#include "sweep/cell_identity.hpp"
+#include "sweep/make_plan.hpp"
 #include "sweep/plan_document.hpp"
+#include "sweep/read_sweep.hpp"
 #include "sweep_folder.hpp"
 #include "system/hash.hpp"
 

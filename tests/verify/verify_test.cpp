@@ -9,6 +9,7 @@
 #include <string>
 
 #include "run/run_sweep.hpp"
+#include "sweep/read_sweep.hpp"
 #include "sweep/sweep_folder.hpp"
 #include "synth/synth.hpp"
 #include "system/error.hpp"

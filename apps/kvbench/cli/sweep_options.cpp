@@ -11,6 +11,7 @@
 
 #include "algorithms/registry.hpp"
 #include "cli/index_list.hpp"
+#include "sweep/read_sweep.hpp"
 #include "system/error.hpp"
 #include "system/hash.hpp"
 

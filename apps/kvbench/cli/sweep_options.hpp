@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "run/repro_command.hpp"
-#include "sweep/config.hpp"
+#include "sweep/read_sweep.hpp"
 
 namespace kvbench {
 

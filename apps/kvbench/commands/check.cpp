@@ -15,6 +15,7 @@
 #include "output/check_reports.hpp"
 #include "output/incomplete_warning.hpp"
 #include "output/log.hpp"
+#include "results/cell_metric.hpp"
 #include "results/layer_record.hpp"
 #include "results/read_results.hpp"
 #include "system/error.hpp"

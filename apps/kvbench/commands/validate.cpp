@@ -14,8 +14,8 @@
 #include "output/log.hpp"
 #include "output/stored_outputs_table.hpp"
 #include "run/open_dumps.hpp"
-#include "sweep/config.hpp"
-#include "sweep/plan.hpp"
+#include "sweep/make_plan.hpp"
+#include "sweep/read_sweep.hpp"
 #include "system/error.hpp"
 
 namespace kvbench {

@@ -15,6 +15,7 @@
 #include "results/cell_field.hpp"
 #include "results/cell_metric.hpp"
 #include "results/layer_record.hpp"
+#include "sweep/cell_identity.hpp"
 #include "system/error.hpp"
 
 namespace kvbench {

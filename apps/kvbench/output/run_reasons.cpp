@@ -9,6 +9,8 @@
 
 #include "output/failure_groups.hpp"
 #include "output/log.hpp"
+#include "sweep/cell_identity.hpp"
+#include "sweep/layer_records.hpp"
 
 namespace kvbench {
 namespace {

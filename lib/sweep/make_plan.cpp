@@ -1,4 +1,4 @@
-#include "sweep/plan.hpp"
+#include "sweep/make_plan.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

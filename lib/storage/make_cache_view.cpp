@@ -1,4 +1,4 @@
-#include "storage/cache_view.hpp"
+#include "storage/make_cache_view.hpp"
 
 #include "storage/stored_cache.hpp"
 

@@ -1,4 +1,4 @@
-#include "sweep/plan.hpp"
+#include "sweep/make_plan.hpp"
 
 #include <doctest/doctest.h>
 
@@ -6,7 +6,9 @@
 #include <set>
 
 #include "algorithms/registry.hpp"
+#include "sweep/cell_identity.hpp"
 #include "sweep/prompt_length.hpp"
+#include "sweep/read_sweep.hpp"
 #include "sweep_folder.hpp"
 #include "system/hash.hpp"
 

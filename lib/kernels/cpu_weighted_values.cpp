@@ -1,10 +1,9 @@
-#include "kernels/weighted_values.hpp"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
 #include "kernels/cpu_kernels.hpp"
+#include "kernels/weighted_values.hpp"
 #include "numerics/lanes.hpp"
 #include "numerics/unrolled.hpp"
 

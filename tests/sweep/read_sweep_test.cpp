@@ -1,4 +1,4 @@
-#include "sweep/config.hpp"
+#include "sweep/read_sweep.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,6 +7,7 @@
 #include <random>
 
 #include "support/sanitized.hpp"
+#include "sweep/cell_identity.hpp"
 #include "sweep/plan.hpp"
 #include "sweep_folder.hpp"
 

@@ -1,0 +1,11 @@
+// What results.json says that it is.
+#pragma once
+
+#include "results/results_kind.hpp"
+
+namespace kvbench {
+
+inline constexpr const char* kResultsKind = "kvbench.results";
+inline constexpr const char* kResultsSchema = "1.8.0";
+
+}  // namespace kvbench
