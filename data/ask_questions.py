@@ -143,7 +143,7 @@ class Asked:
 
         return self.logits(prompt, answer)[0]
 
-    def told(self, logits: Any, full: Any) -> dict[str, Any]:
+    def answer_record(self, logits: Any, full: Any) -> dict[str, Any]:
         """Per token of the answer: its rank, -ln q of it, and KL from the full cache's."""
         import torch
         from loop.loop_statistics import compared
@@ -159,7 +159,7 @@ class Asked:
         from loop import loop_settings
 
         cells = list(setting.cells.values())
-        return {"status": "ok", **self.told(logits, full),
+        return {"status": "ok", **self.answer_record(logits, full),
                 **loop_settings.means([_measured(cell) for cell in cells]),
                 "memory": loop_settings.memory_fraction(cells)}  # fmt: skip
 
@@ -226,10 +226,10 @@ def answered(model: Any, question: Question, args: argparse.Namespace, out: Path
     """The journal's line of a question."""
     asked = Asked(model, question, args, out)
     full, prompt = asked.full(question.context), question.context
-    line = {**question.facts, "tokens": len(question.ids), "full": asked.told(full, full)}
+    line = {**question.facts, "tokens": len(question.ids), "full": asked.answer_record(full, full)}
     line["answers"] = max(line["full"]["rank"]) == 1
     if line["answers"]:
-        line["without"] = asked.told(asked.without(prompt), full)
+        line["without"] = asked.answer_record(asked.without(prompt), full)
         line["records"] = [*asked.records("seen"), *asked.records("unseen")]
     return line
 

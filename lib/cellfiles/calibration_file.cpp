@@ -24,8 +24,8 @@ namespace kvbench {
 namespace {
 
 constexpr const char* kCalibrationFormat = "kvbench-calibration";
-constexpr std::int64_t kMostOfIts = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t kMostHeads = 1024;
+constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxHeads = 1024;
 constexpr const char* kFrequencies = "inv_freq";
 constexpr const char* kMarks = "marks";
 
@@ -97,7 +97,7 @@ class Reading {
     out.method = attributes.text("method").value_or("");
     out.params = attributes.text("params").value_or("");
     out.model = attributes.text("model").value_or("");
-    out.n_layers = static_cast<int>(attributes.integer("n_layers", 1, kMostOfIts).value_or(0));
+    out.n_layers = static_cast<int>(attributes.integer("n_layers", 1, kMaxCount).value_or(0));
     for (const std::string* text : {&out.method, &out.params, &out.model}) add_to_hash(*text);
     add_to_hash(std::to_string(out.n_layers));
   }
@@ -113,7 +113,7 @@ class Reading {
                        index,
                        CalibratedText{attributes.text("dump").value_or(""),
                                       attributes.text("sequence").value_or(""),
-                                      attributes.integer("tokens", 1, kMostOfIts).value_or(1)});
+                                      attributes.integer("tokens", 1, kMaxCount).value_or(1)});
                  });
     std::ranges::sort(texts, {}, [](const auto& text) { return text.first; });
     for (auto& [index, text] : texts) {
@@ -149,10 +149,10 @@ class Reading {
     Attributes attributes(errors_, group.get(), place);
     CalibratedLayer layer;
     layer.index = index;
-    layer.kv_heads = static_cast<int>(attributes.integer("kv_heads", 1, kMostHeads).value_or(0));
+    layer.kv_heads = static_cast<int>(attributes.integer("kv_heads", 1, kMaxHeads).value_or(0));
     layer.heads_per_kv =
-        static_cast<int>(attributes.integer("heads_per_kv", 1, kMostHeads).value_or(0));
-    layer.d = attributes.integer("d", 1, kMostOfIts).value_or(0);
+        static_cast<int>(attributes.integer("heads_per_kv", 1, kMaxHeads).value_or(0));
+    layer.d = attributes.integer("d", 1, kMaxCount).value_or(0);
     add_to_hash(fmt::format("{} {} {} {}", index, layer.kv_heads, layer.heads_per_kv, layer.d));
     if (hdf5::has_link(group.get(), kFrequencies)) {
       Rope rope;

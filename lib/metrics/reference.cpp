@@ -76,7 +76,7 @@ std::vector<double> exponential_norms(const Kernels& kernels, const Stream& stre
 // A sink some 670 above all logits leaves exponentials of the tokens without their digits, or 0: no
 // error could be told from none. Sums of squares vanish earlier.
 void check_sinks(const Stream& stream, const Reference& reference) {
-  constexpr double kLeastShare = 1e-290;  // an answer over its values
+  constexpr double kMinShare = 1e-290;  // an answer over its values
   if (!stream.shape.sinks) return;
   const ExactRows& exact = reference.exact;
   const auto heads_per_kv = static_cast<std::size_t>(stream.shape.heads_per_kv);
@@ -85,7 +85,7 @@ void check_sinks(const Stream& stream, const Reference& reference) {
     const std::size_t r = query_index / heads_per_kv;
     const double* a = exact.outputs.data() + static_cast<Index>(query_index) * stream.shape.dv;
     const double values = reference.value_frobenius[r];
-    if (values == 0.0 || largest_size(a, stream.shape.dv) > kLeastShare * values) continue;
+    if (values == 0.0 || largest_size(a, stream.shape.dv) > kMinShare * values) continue;
     throw CellError("the sink of query head " + std::to_string(query_index % heads_per_kv) +
                     " of the group is so far above the logits at row " +
                     std::to_string(exact.rows[r]) +

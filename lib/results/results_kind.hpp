@@ -1,4 +1,4 @@
-// What results.json says that it is.
+// The kind and schema version of results.json.
 #pragma once
 
 #include "results/results_kind.hpp"

@@ -1,4 +1,4 @@
-"""What `./bootstrap.sh lint` decides by itself: subjects that are too long, units of a change."""
+"""The decisions of `./bootstrap.sh lint`: subjects that are too long, units of a change."""
 
 import json
 import os

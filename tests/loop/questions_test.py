@@ -177,9 +177,9 @@ class Asked(Folder):
     def test_ranks_count_the_larger_logits(self):
         asked, _ = self.asked([2, 0], self.sweep([{"algorithm": "exact"}]))
         logits = torch.tensor([[3.0, 1.0, 2.0], [5.0, 1.0, 2.0]])
-        told = asked.told(logits, logits)
-        self.assertEqual((told["rank"], told["kl"]), ([2, 1], [0.0, 0.0]))
-        self.assertAlmostEqual(told["surprise"][0],
+        decoded = asked.answer_record(logits, logits)
+        self.assertEqual((decoded["rank"], decoded["kl"]), ([2, 1], [0.0, 0.0]))
+        self.assertAlmostEqual(decoded["surprise"][0],
                                float(-torch.log_softmax(logits[0].double(), 0)[2]), places=12)
 
     def test_options_are_refused(self):

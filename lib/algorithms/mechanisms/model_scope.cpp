@@ -20,7 +20,7 @@ namespace kvbench {
 namespace {
 
 constexpr Index kRowsAtOnce = 30;  // half of kRowsInMemory, for two threads
-constexpr Index kLeastRows = 512;  // decode rows for which the streams are read once
+constexpr Index kMinRows = 512;  // decode rows for which the streams are read once
 // The same where they are in memory: more rows mean more tokens that are kept no longer.
 constexpr Index kRowsInMemory = 60;
 
@@ -203,7 +203,7 @@ ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Inde
   Index rows = 0;
   for (Index first = prompt; first < context.tokens; first += rows) {
     // Rows that are computed together need the logits of their own tokens too.
-    const Index most = context.in_memory ? kRowsInMemory : std::max(kLeastRows, std::ssize(tokens));
+    const Index most = context.in_memory ? kRowsInMemory : std::max(kMinRows, std::ssize(tokens));
     rows = std::min(
         {rows_within(logit_bytes, pass.heads, std::ssize(tokens)), most, context.tokens - first});
     decode_logits(context, scoring, seed, tokens, first, first + rows, logits);

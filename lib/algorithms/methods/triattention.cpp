@@ -36,7 +36,7 @@
 namespace kvbench::methods::triattention {
 namespace {
 
-constexpr double kLeastDeviation = 1e-6;  // as released
+constexpr double kMinDeviation = 1e-6;  // as released
 
 enum class Aggregate { kMean, kMax };  // over later positions
 enum class Lengths { kRest, kAll };    // E |q_f| - |E q_f|, or E |q_f|
@@ -177,7 +177,7 @@ void standardise(Vector& scores) {
   mean /= count;
   double squares = 0.0;
   for (const double x : scores) squares += (x - mean) * (x - mean);
-  const double deviation = std::max(std::sqrt(squares / count), kLeastDeviation);
+  const double deviation = std::max(std::sqrt(squares / count), kMinDeviation);
   for (double& x : scores) x = (x - mean) / deviation;
 }
 

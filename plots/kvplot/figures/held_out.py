@@ -104,7 +104,7 @@ def draw(inputs: Namespace) -> Figure:
     }
     style.legend_above(axes[0][0], handles)
     chosen = table[(table["which"] == CHOSEN) & (table["chosen_on"] != "both")]
-    told = ", ".join(
+    picks = ", ".join(
         f"{named(str(over))}: "
         + " and ".join(WORDS[name].replace("$", "") for name in dict.fromkeys(own))
         for over, own in chosen.groupby("over", sort=False)["metric"]
@@ -115,7 +115,7 @@ def draw(inputs: Namespace) -> Figure:
         table,
         "The metric that ranks best on one half of the texts, tried on the other half: Spearman's "
         f"rank correlation with {TARGETS[inputs.target]}, next to three metrics that nobody chose. "
-        f"Bars: 95 % intervals of the mean, Student's t over the texts of a half. Chosen, {told}. "
+        f"Bars: 95 % intervals of the mean, Student's t over the texts of a half. Chosen, {picks}. "
         f"{loop.facts()}",
     )
 

@@ -112,7 +112,7 @@ def draw(inputs: Namespace) -> Figure:
     }
     style.legend_above(axes[0][0], handles)
     sure = table[table["decided"] == 1].groupby("metric", sort=False)
-    told = ", ".join(
+    counts = ", ".join(
         f"{WORDS[str(metric)].replace('$', '')} {int(own['turned'].sum())} of {len(own)}"
         for metric, own in sure
         if metric in drawn
@@ -124,6 +124,6 @@ def draw(inputs: Namespace) -> Figure:
         "Left of 1 a metric orders two methods otherwise than the model's KL divergence does. A "
         "point is a pair of methods at one memory, the one with the larger divergence over the "
         f"other; geometric means over {int(table['texts'].max())} texts. Filled: the 95 % interval "
-        f"of the divergences' ratio is above 1. Of these, turned by {told or 'no metric'}. "
+        f"of the divergences' ratio is above 1. Of these, turned by {counts or 'no metric'}. "
         f"{loop.facts()}",
     )
