@@ -196,9 +196,10 @@ class Asked:
             chosen = frozenset(setting.layers)
             answers = Replayed(text, setting, files, chosen)
             try:
-                answers.reads(min(chosen))
+                for layer in chosen:
+                    answers.reads(layer)
                 replayed.append((record, setting, answers))
-            except Unsuitable:  # in all layers alike: its weights are not those of a softmax
+            except Unsuitable:  # in some layer, its weights are not those of a softmax
                 record["decisions"] = "live"
                 live.append((record, setting, Live(text, setting, files, chosen)))
         full, *each = self.logits(prompt, Whole(text), *(answers for *_, answers in replayed))

@@ -8,13 +8,14 @@ import unittest
 from argparse import Namespace
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import torch
 
 import ask_questions
 from looped import IDS, PROMPT, TOKENS, Folder, Read, Replayed, Whole, apart, loop_run
 from loop import loop_settings
-from loop.loop_caches import CacheFiles
+from loop.loop_caches import CacheFiles, Unsuitable
 
 NEEDLES = json.loads(ask_questions.NEEDLES.read_text())
 SPAN = [0, 4]  # a window may hold exactly what is left without it
@@ -125,6 +126,21 @@ class Asked(Folder):
             self.assertEqual((window["held"], window["mass"]), (0.0, 0.0))
             self.assertGreater(min(*window["kl"], window["error"]), 1e-3)
             self.assertEqual((live["decisions"], "decisions" in window), ("live", False))
+
+    def test_a_setting_that_one_layer_cannot_replay_is_answered_live(self):
+        asked, _ = self.asked([7, 8], self.sweep([{"algorithm": "window", "params": {"budget": 24}}]))
+        replayed, = asked.records("unseen")
+        whole = Replayed.reads
+
+        def without_the_last(answers, layer):
+            if layer == max(answers.layers):
+                raise Unsuitable("no softmax has these weights")
+            return whole(answers, layer)
+
+        with mock.patch.object(Replayed, "reads", without_the_last):
+            live, = asked.records("unseen")
+        self.assertEqual((live["decisions"], live["status"], "decisions" in replayed), ("live", "ok", False))
+        self.assertLess(max(abs(one - other) for one, other in zip(live["kl"], replayed["kl"], strict=True)), 1e-5)
 
     def test_a_setting_that_is_answered_in_no_way_is_skipped_with_its_reason(self):
         sweep = self.sweep([{"algorithm": "tova", "params": {"budget": 24}, "storage": "bf16"},
