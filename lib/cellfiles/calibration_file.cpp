@@ -44,14 +44,14 @@ hdf5::Handle open_array(ErrorList& errors, hid_t group, const std::string& place
   hdf5::Handle dataset = small_dataset_of(errors, group, at, name);
   if (!dataset) return dataset;
   double bytes = 8.0;
-  for (const auto size : dims_of(dataset.get())) bytes *= static_cast<double>(size);
+  for (const auto size : dims_of(dataset.get())) bytes *= size;
   if (H5Tget_class(hdf5::Handle(H5Dget_type(dataset.get())).get()) != wanted) {
     add(errors, at, "must be {}; calibrate again", wanted == H5T_FLOAT ? "float64" : "integers");
   } else if (dims_of(dataset.get()).size() > 3) {
     add(errors, at, "has more than three dimensions");
-  } else if (bytes > static_cast<double>(usable_memory())) {
+  } else if (bytes > usable_memory()) {
     add(errors, at, "needs {:.3g} GiB of memory and there are {:.3g} GiB", bytes / 0x1p30,
-        static_cast<double>(usable_memory()) / 0x1p30);
+        usable_memory() / 0x1p30);
   } else {
     return dataset;
   }
@@ -205,8 +205,8 @@ class Reading {
         add(errors_, join(place, kMarks), "must be [texts, {} or more]; calibrate again", count);
         return {};
       }
-      const auto first = all.begin() + static_cast<Index>(text * dims[1]);
-      marks.emplace_back(first, first + static_cast<Index>(count));
+      const auto first = all.begin() + (text * dims[1]);
+      marks.emplace_back(first, first + count);
     }
     return marks;
   }
