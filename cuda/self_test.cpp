@@ -20,7 +20,7 @@ constexpr int kGroup = 3;
 // Independent standard normal numbers.
 std::vector<double> normal_numbers(Index count, const char* purpose) {
   const CounterRng random(0, 0, purpose);
-  std::vector<double> out(static_cast<std::size_t>(count));
+  std::vector<double> out(count);
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i] = normal_quantile(random.uniform53(static_cast<std::uint32_t>(i)));
   }
@@ -36,10 +36,9 @@ bool near(std::span<const double> a, std::span<const double> b) {
 bool same_visible(const StreamShape& shape, const LogitBlock& a, const LogitBlock& b) {
   if (a.tokens != b.tokens || a.max_logit != b.max_logit) return false;
   for (std::size_t query_index = 0; query_index < b.max_logit.size(); ++query_index) {
-    const Index row = b.rows[query_index / static_cast<std::size_t>(shape.heads_per_kv)];
+    const Index row = b.rows[query_index / shape.heads_per_kv];
     for (Index j = shape.first_visible(row); j <= row; ++j) {
-      const std::size_t at =
-          query_index * static_cast<std::size_t>(b.tokens) + static_cast<std::size_t>(j);
+      const std::size_t at = query_index * b.tokens + j;
       if (a.logits[at] != b.logits[at] || a.exps[at] != b.exps[at]) return false;
     }
   }
@@ -57,7 +56,7 @@ std::string walks_that_differ(const Kernels& kernels, const Stream& stream) {
   const std::vector<Index> sizes = {200, 130};
   const WalkSource tokens = [&](Index w) {
     std::vector<Index> list;
-    for (Index j = 0; j < sizes[static_cast<std::size_t>(w)]; ++j) list.push_back(w + j);
+    for (Index j = 0; j < sizes[w]; ++j) list.push_back(w + j);
     WalkTokens walk;
     walk.kernel = {.beta = 0.25, .offset = 3.0, .value_scale = 0.01, .value_offset = 0.02};
     walk.keys = Gathered(stream.keys, list);
@@ -106,11 +105,11 @@ std::string resident_rows_that_differ(const Kernels& kernels, const Stream& stre
   const CounterRng random(0, 0, "self-test/resident");
   AnswerBatch batch;
   for (std::size_t r = 0; r < rows.size(); r += 10) {  // the same weights for all query heads
-    const auto first = static_cast<Index>(batch.weights.size());
+    const Index first = batch.weights.size();
     for (Index j = stream.shape.first_visible(rows[r]); j <= rows[r]; ++j) {
       const double w =
           random.uniform53(static_cast<std::uint32_t>(j), static_cast<std::uint32_t>(r));
-      if (w > 0.1 * static_cast<double>(r % 90)) continue;
+      if (w > 0.1 * (r % 90)) continue;
       batch.weights.push_back({w - 0.5, w, w * std::log(w), static_cast<std::int32_t>(j), w > 0.2});
     }
     const Index count = static_cast<Index>(batch.weights.size()) - first;
@@ -183,7 +182,7 @@ std::string first_difference(const Kernels& kernels, const Stream& stream) {
 void answer_by_logits(const Stream& stream, const LogitBlock& block, const AnswerBatch& batch,
                       std::vector<double>& numerators, std::vector<AnswerMasses>& masses) {
   const Index dv = stream.shape.dv;
-  numerators.assign(batch.questions.size() * static_cast<std::size_t>(dv), 0.0);
+  numerators.assign(batch.questions.size() * dv, 0.0);
   masses.assign(batch.questions.size(), {});
   double* numerator = numerators.data();
   for (std::size_t q = 0; q < batch.questions.size(); ++q, numerator += dv) {
@@ -192,7 +191,7 @@ void answer_by_logits(const Stream& stream, const LogitBlock& block, const Answe
     double lanes[4][Lanes::kCount] = {};
     AnswerMasses& mass = masses[q];
     for (Index i = 0; i < question.weights; ++i) {
-      const WeightEntry& w = batch.weights[static_cast<std::size_t>(question.first_weight + i)];
+      const WeightEntry& w = batch.weights[question.first_weight + i];
       const double x = e[w.token];
       const int lane = w.token % Lanes::kCount;
       lanes[0][lane] = std::fma(w.num, x, lanes[0][lane]);

@@ -60,7 +60,7 @@ class KeptStream {
 
  private:
   ConstMatrix gathered(const ConstMatrix& all, Index first, std::vector<double>& out) const {
-    out.reserve(tokens_.size() * static_cast<std::size_t>(all.cols));
+    out.reserve(tokens_.size() * all.cols);
     for (const std::int32_t token : tokens_) {
       const double* row = all.row(token - first);
       out.insert(out.end(), row, row + all.cols);
@@ -182,8 +182,8 @@ class Composition final : public Algorithm {
   void take(const RowLogits& row) {
     const std::vector<std::int32_t>& tokens = all_->tokens();
     const Index end = row.row + 1 - context_.prompt + kept_;
-    const auto heads = static_cast<std::size_t>(row.heads_per_kv);
-    x_.resize(heads * static_cast<std::size_t>(end));
+    const std::size_t heads = row.heads_per_kv;
+    x_.resize(heads * end);
     e_.resize(x_.size());
     max_.resize(heads);
     for (int g = 0; g < row.heads_per_kv; ++g) {
@@ -286,8 +286,7 @@ CellMemory memory_of_pair(const Part& first, const Part& reader, const Params& p
   const bool all_queries = reader->needs(of_reader).prompt_queries;
   const Index numbers = shape.d + shape.dv + (all_queries ? shape.heads_per_kv * shape.d : 0) +
                         2 * shape.heads_per_kv;
-  const double held = (8.0 * static_cast<double>(numbers) + 2.0 * kSketchRowBytes) *
-                      static_cast<double>(rest.tokens);
+  const double held = (8.0 * numbers + 2.0 * kSketchRowBytes) * rest.tokens;
   return {.held = a.held + b.held + shared + held, .working = working};
 }
 

@@ -88,7 +88,7 @@ std::variant<Params, std::string> solve_memory(
     const auto kept = algorithm.most_kept(at_step(step), shape, prompt);
     if (!kept) return std::nullopt;
     // The fraction is the one that MemoryMeter reports.
-    return static_cast<double>(bytes ? bytes(*kept) : bytes_of(*kept, shape, element_bytes)) /
+    return (bytes ? bytes(*kept) : bytes_of(*kept, shape, element_bytes)) /
            static_cast<double>(exact_bytes(shape, element_bytes));
   };
   const auto least = fraction(1);

@@ -88,7 +88,7 @@ hdf5::Handle open_checked(ErrorList& errors, hid_t group, const std::string& loc
   hdf5::Handle dataset = dataset_of(errors, group, location, name);
   if (!dataset) return {};
   const auto dims = extent_of(dataset.get());
-  const auto largest = static_cast<std::uint64_t>(kMaxTokens);
+  const std::uint64_t largest = kMaxTokens;
   if (dims.size() != rank) {
     add(errors, location, "has {} dimensions; it must be {}", dims.size(),
         rank == 1 ? "[rows]" : "[rows, length of a vector]");
@@ -351,8 +351,8 @@ KeptHead check_cache_head(ErrorList& errors, hid_t group, const std::string& loc
     }
     check_type(errors, place, dataset.get(), elements_of(name));
     const auto dims = extent_of(dataset.get());
-    if (name == "key") head.d = static_cast<Index>(dims[1]);
-    if (name == "value") head.dv = static_cast<Index>(dims[1]);
+    if (name == "key") head.d = dims[1];
+    if (name == "value") head.dv = dims[1];
     if (name == kBookkeeping) {
       const Index tokens = head.prompt + static_cast<Index>(dims[0]);
       if (head.tokens && *head.tokens != tokens) {
@@ -371,12 +371,10 @@ KeptHead check_cache_head(ErrorList& errors, hid_t group, const std::string& loc
     rows = dims[0];
   }
   head.rows = static_cast<Index>(rows.value_or(0));
-  const double bytes =
-      static_cast<double>(head.rows) *
-      (static_cast<double>(sizeof(KeptRow)) + 16.0 * static_cast<double>(head.d + head.dv));
-  if (bytes > static_cast<double>(usable_memory())) {
+  const double bytes = head.rows * (sizeof(KeptRow) + 16.0 * (head.d + head.dv));
+  if (bytes > usable_memory()) {
     add(errors, location, "its {} rows need {:.3g} GiB of memory and there are {:.3g} GiB",
-        head.rows, bytes / 0x1p30, static_cast<double>(usable_memory()) / 0x1p30);
+        head.rows, bytes / 0x1p30, usable_memory() / 0x1p30);
   }
   return head;
 }

@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kCalibrationFormat = "kvbench-calibration";
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t kMaxHeads = 1024;
+constexpr std::int64_t kMaxHeadNumber = 1024;
 constexpr const char* kFrequencies = "inv_freq";
 constexpr const char* kMarks = "marks";
 
@@ -44,14 +44,14 @@ hdf5::Handle open_array(ErrorList& errors, hid_t group, const std::string& place
   hdf5::Handle dataset = small_dataset_of(errors, group, at, name);
   if (!dataset) return dataset;
   double bytes = 8.0;
-  for (const auto size : dims_of(dataset.get())) bytes *= static_cast<double>(size);
+  for (const auto size : dims_of(dataset.get())) bytes *= size;
   if (H5Tget_class(hdf5::Handle(H5Dget_type(dataset.get())).get()) != wanted) {
     add(errors, at, "must be {}; calibrate again", wanted == H5T_FLOAT ? "float64" : "integers");
   } else if (dims_of(dataset.get()).size() > 3) {
     add(errors, at, "has more than three dimensions");
-  } else if (bytes > static_cast<double>(usable_memory())) {
+  } else if (bytes > usable_memory()) {
     add(errors, at, "needs {:.3g} GiB of memory and there are {:.3g} GiB", bytes / 0x1p30,
-        static_cast<double>(usable_memory()) / 0x1p30);
+        usable_memory() / 0x1p30);
   } else {
     return dataset;
   }
@@ -149,9 +149,10 @@ class Reading {
     Attributes attributes(errors_, group.get(), place);
     CalibratedLayer layer;
     layer.index = index;
-    layer.kv_heads = static_cast<int>(attributes.integer("kv_heads", 1, kMaxHeads).value_or(0));
+    layer.kv_heads =
+        static_cast<int>(attributes.integer("kv_heads", 1, kMaxHeadNumber).value_or(0));
     layer.heads_per_kv =
-        static_cast<int>(attributes.integer("heads_per_kv", 1, kMaxHeads).value_or(0));
+        static_cast<int>(attributes.integer("heads_per_kv", 1, kMaxHeadNumber).value_or(0));
     layer.d = attributes.integer("d", 1, kMaxCount).value_or(0);
     add_to_hash(fmt::format("{} {} {} {}", index, layer.kv_heads, layer.heads_per_kv, layer.d));
     if (hdf5::has_link(group.get(), kFrequencies)) {
@@ -205,8 +206,8 @@ class Reading {
         add(errors_, join(place, kMarks), "must be [texts, {} or more]; calibrate again", count);
         return {};
       }
-      const auto first = all.begin() + static_cast<Index>(text * dims[1]);
-      marks.emplace_back(first, first + static_cast<Index>(count));
+      const auto first = all.begin() + (text * dims[1]);
+      marks.emplace_back(first, first + count);
     }
     return marks;
   }

@@ -25,14 +25,14 @@ struct Record {
 // The record at `offset`, or nothing if none is whole there. No file has as many bytes as a
 // damaged head may ask for.
 std::optional<Record> read_whole(const AppendLog& log, std::uint64_t kind, std::int64_t offset) {
-  const auto rest = static_cast<std::uint64_t>(log.size() - offset);
+  const std::uint64_t rest = log.size() - offset;
   if (rest < sizeof(RecordHead)) return std::nullopt;
   RecordHead head;
   std::memcpy(&head, log.read(offset, sizeof(RecordHead)).data(), sizeof(RecordHead));
   if (head.kind != kind || head.id_bytes > 4096 || head.body_bytes > rest) return std::nullopt;
   const std::uint64_t checked = sizeof(RecordHead) + head.id_bytes + head.body_bytes;
   if (rest < checked + 8) return std::nullopt;
-  const std::string bytes = log.read(offset, static_cast<std::int64_t>(checked + 8));
+  const std::string bytes = log.read(offset, checked + 8);
   std::uint64_t checksum = 0;
   std::memcpy(&checksum, bytes.data() + checked, 8);
   if (checksum != hash64(std::string_view(bytes).substr(0, checked))) return std::nullopt;

@@ -72,7 +72,7 @@ std::int64_t checksum_of(const std::string& cell_id, const CellRows& cell) {
 void write_cell(hid_t file, const Names& columns, const std::string& cell_id,
                 const CellRows& cell) {
   const std::uint64_t rows = cell.rows.size();
-  const auto heads = static_cast<std::uint64_t>(cell.heads_per_kv);
+  const std::uint64_t heads = cell.heads_per_kv;
   if (cell.columns.size() != columns.size()) {
     throw std::logic_error("rows file: wrong number of columns");
   }
@@ -172,7 +172,7 @@ CellRows read_cell(hid_t file, const Names& columns, const std::string& cell_id,
       cell.columns.push_back(values_of<double>(stored, H5T_NATIVE_DOUBLE));
     }
   }
-  if (heads > static_cast<std::uint64_t>(std::numeric_limits<int>::max())) {
+  if (heads > (std::numeric_limits<int>::max())) {
     throw hdf5::Error(fmt::format("has {} query heads", heads));
   }
   cell.heads_per_kv = static_cast<int>(heads);
@@ -375,7 +375,7 @@ double seconds_per_cell_of_rows(const Names& columns, int heads_per_kv, std::siz
   constexpr std::size_t kMinCells = 8;
   constexpr std::size_t kMaxCells = 512;
   constexpr std::size_t kMaxBytes = std::size_t{16} << 20;
-  const std::size_t values = rows * static_cast<std::size_t>(heads_per_kv);
+  const std::size_t values = rows * heads_per_kv;
   const std::size_t bytes = sizeof(double) * (rows + columns.size() * values);
   const CellRows cell{.heads_per_kv = heads_per_kv,
                       .rows = std::vector<Index>(rows),
@@ -397,7 +397,7 @@ double seconds_per_cell_of_rows(const Names& columns, int heads_per_kv, std::siz
     }
     hdf5::check(H5Fflush(file.get(), H5F_SCOPE_GLOBAL));
   }
-  return spent() / static_cast<double>(cells);
+  return spent() / cells;
 }
 
 // The journal's record of a cell wins.

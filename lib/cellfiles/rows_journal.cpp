@@ -25,7 +25,7 @@ RowsJournal::RowsJournal(const std::string& path, const std::vector<std::string>
     : log_(path, kind_of(columns), access), columns_(columns.size()) {}
 
 void RowsJournal::append(const std::string& cell_id, const CellRows& cell) {
-  const std::size_t values = cell.rows.size() * static_cast<std::size_t>(cell.heads_per_kv);
+  const std::size_t values = cell.rows.size() * cell.heads_per_kv;
   if (cell.columns.size() != columns_) {
     throw std::logic_error("rows journal: wrong number of columns");
   }

@@ -7,8 +7,8 @@ namespace kvbench {
 namespace {
 
 double probability(Index k, Index n, double p) {
-  const auto dk = static_cast<double>(k);
-  const auto dn = static_cast<double>(n);
+  const double dk = k;
+  const double dn = n;
   return std::exp(std::lgamma(dn + 1.0) - std::lgamma(dk + 1.0) - std::lgamma(dn - dk + 1.0) +
                   dk * std::log(p) + (dn - dk) * std::log1p(-p));
 }
@@ -25,18 +25,18 @@ double binomial_upper_tail(Index k, Index n, double p) {
   if (p >= 1.0) return 1.0;
   const double odds = p / (1.0 - p);
   double sum = 0.0;
-  if (static_cast<double>(k) > static_cast<double>(n) * p) {
+  if (k > n * p) {
     double term = probability(k, n, p);
     for (Index i = k; i <= n && term > kNegligible * sum; ++i) {
       sum += term;
-      term *= odds * static_cast<double>(n - i) / static_cast<double>(i + 1);
+      term *= odds * (n - i) / (i + 1);
     }
     return std::min(1.0, sum);
   }
   double term = probability(k - 1, n, p);
   for (Index i = k - 1; i >= 0 && term > kNegligible * sum; --i) {
     sum += term;
-    term *= static_cast<double>(i) / (odds * static_cast<double>(n - i + 1));
+    term *= i / (odds * (n - i + 1));
   }
   return std::max(0.0, 1.0 - sum);
 }

@@ -163,7 +163,7 @@ void check_failure_rate(const LimitRule& rule, const Bound& bound, const Matched
   for (const Group& group : groups) {
     const double lower = clopper_pearson_lower(group.failures, group.seeds, alpha);
     const double p = binomial_upper_tail(group.failures, group.seeds, promised);
-    const double rate = static_cast<double>(group.failures) / static_cast<double>(group.seeds);
+    const double rate = group.failures / static_cast<double>(group.seeds);
     worst_rate = std::max(worst_rate, rate);
     worst_limit = std::max(worst_limit, lower);
     toothless += binomial_upper_tail(group.seeds, group.seeds, promised) < alpha ? 0 : 1;

@@ -179,7 +179,7 @@ void check_paired(const PairedRule& rule, const Bound& bound, const MatchedCells
     const double least = std::ceil(-std::log2(rule.false_alarm));
     outcome.violations.push_back(
         {nullptr,
-         static_cast<double>(decided) < least
+         decided < least
              ? fmt::format("{} pairs are too few to show anything at {:.3g}: it takes {:.0f} or "
                            "more that differ; run more seeds",
                            decided, rule.false_alarm, least)

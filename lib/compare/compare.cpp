@@ -89,7 +89,7 @@ class Pairing {
   // Units of A with any cell of the setting.
   Index asked(const Setting& setting) const {
     const std::vector<std::size_t>& units = asked_.at(setting);
-    return static_cast<Index>(std::set<std::size_t>(units.begin(), units.end()).size());
+    return std::set<std::size_t>(units.begin(), units.end()).size();
   }
   const std::vector<std::string>& metrics() const { return metrics_; }
 
@@ -162,7 +162,7 @@ struct UnitValues {
     double sum = 0.0;
     for (const double weight : weights) sum += weight;
     for (std::size_t u = 0; u < weights.size(); ++u) {
-      scale.push_back(weights[u] * static_cast<double>(weights.size()) / sum);
+      scale.push_back(weights[u] * weights.size() / sum);
       for (auto* values : {&a, &b, &difference}) (*values)[u] *= scale[u];
     }
   }
@@ -172,7 +172,7 @@ UnitValues values_of(const SettingSums& setting, std::size_t metric, double floo
   UnitValues values;
   for (const auto& [place, unit] : setting) {
     if (unit.count[metric] == 0) continue;
-    const auto seeds = static_cast<double>(unit.count[metric]);
+    const double seeds = unit.count[metric];
     const double a = unit.a[metric] / seeds;
     const double b = unit.b[metric] / seeds;
     values.a.push_back(a);
@@ -193,7 +193,7 @@ UnitValues memory_of(const SettingSums& setting, std::size_t fraction, std::size
   std::vector<double> weights;
   for (const std::size_t place : values.unit) {
     const UnitSums& unit = known.at(place);
-    weights.push_back(unit.a[exact] / static_cast<double>(unit.count[exact]));
+    weights.push_back(unit.a[exact] / unit.count[exact]);
   }
   values.weigh(weights);
   return values;
@@ -202,7 +202,7 @@ UnitValues memory_of(const SettingSums& setting, std::size_t fraction, std::size
 double mean(const std::vector<double>& values) {
   double sum = 0.0;
   for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
+  return sum / values.size();
 }
 
 Verdict verdict_on(const MetricComparison& metric, double tolerance) {
@@ -248,9 +248,8 @@ MetricComparison compare_metric(const std::string& metric, const UnitValues& val
     out.better += ratio < 0.0 ? 1 : 0;
   }
   out.verdict = verdict_on(out, rules.tolerance);
-  const auto largest =
-      static_cast<std::size_t>(std::max_element(values.log_ratio.begin(), values.log_ratio.end()) -
-                               values.log_ratio.begin());
+  const std::size_t largest =
+      std::max_element(values.log_ratio.begin(), values.log_ratio.end()) - values.log_ratio.begin();
   out.largest_unit = a.units()[values.unit[largest]];
   const double scale = values.scale.empty() ? 1.0 : values.scale[largest];
   out.largest_unit["a"] = values.a[largest] / scale;
@@ -266,7 +265,7 @@ void compare_settings(const ComparedResults& a, const Pairing& pairing, const Co
   const std::vector<std::string>& metrics = pairing.metrics();
   std::vector<SettingComparison> all(settings.size());
   parallel_for(std::ssize(settings), [&](Index index) {
-    const auto i = static_cast<std::size_t>(index);
+    const std::size_t i = index;
     const auto& [identity, pairs] = *settings[i];
     const SettingSums sums = pairing.sums(pairs);
     all[i].setting = a.settings()[identity.first];

@@ -30,13 +30,13 @@ KeyMarks key_marks(const ConstMatrix& keys, Index tokens) {
   KeyMarks marks;
   std::uint64_t hash = 0;
   std::string bytes;
-  const std::size_t row_bytes = static_cast<std::size_t>(keys.cols) * sizeof(double);
+  const std::size_t row_bytes = keys.cols * sizeof(double);
   for (Index token = 0; token < tokens; ++token) {
     bytes.assign(reinterpret_cast<const char*>(&hash), sizeof hash);
     bytes.append(reinterpret_cast<const char*>(keys.row(token)), row_bytes);
     hash = hash64(bytes);
     if (std::has_single_bit(static_cast<std::uint64_t>(token + 1))) {
-      marks.push_back(static_cast<std::int64_t>(hash));
+      marks.push_back(hash);
     }
   }
   return marks;
@@ -49,7 +49,7 @@ const CalibratedLayer* Calibration::find(int layer) const {
 
 bool Calibration::has_text(const Stream& stream) const {
   const CalibratedLayer* layer = find(stream.id.layer);
-  const auto head = static_cast<std::size_t>(stream.id.kv_head);
+  const std::size_t head = stream.id.kv_head;
   if (layer == nullptr || head >= layer->marks.size()) return false;
   const KeyMarks own = key_marks(stream.keys, stream.shape.tokens);
   const auto is_own = [&](const KeyMarks& marks) {

@@ -22,13 +22,13 @@ Turn Turn::mean(const Rope& rope, Index first, Index last) {
   std::vector<double> cos(out.cos_.size(), 0.0);
   std::vector<double> sin(out.sin_.size(), 0.0);
   for (Index position = first; position < last; ++position) {
-    out.set(static_cast<double>(position));
+    out.set(position);
     for (std::size_t p = 0; p < cos.size(); ++p) {
       cos[p] += out.cos_[p];
       sin[p] += out.sin_[p];
     }
   }
-  const auto count = static_cast<double>(last - first);
+  const double count = last - first;
   for (std::size_t p = 0; p < cos.size(); ++p) {
     out.cos_[p] = cos[p] / count;
     out.sin_[p] = sin[p] / count;

@@ -47,7 +47,7 @@ class Rooms {
   // The smallest for so many numbers, unless that wastes half of it; else none, and the others go
   // before more memory is asked for.
   UnfilledDoubles take(Index count) {
-    const auto size = static_cast<std::size_t>(count);
+    const std::size_t size = count;
     auto best = rooms_.end();
     for (auto room = rooms_.begin(); room != rooms_.end(); ++room) {
       if (room->capacity() < size || room->capacity() > 2 * size) continue;

@@ -227,7 +227,7 @@ class Content {
     bool is_sampled() const { return bytes >= whole; }
     double fraction() const {
       const std::uint64_t taken = whole / 4;
-      return static_cast<double>(taken) / static_cast<double>(bytes);
+      return taken / static_cast<double>(bytes);
     }
   };
 
@@ -244,9 +244,8 @@ class Content {
     const Tensor tensor(file_, path, info_.path + ": " + path, row_token, row_name);
     text_ += fmt::format("{} {} [{}, {}, {}]\n", quoted(path), element_name(tensor.type()),
                          tensor.heads(), tensor.rows(), tensor.columns());
-    const std::uint64_t bytes =
-        static_cast<std::uint64_t>(tensor.heads()) * static_cast<std::uint64_t>(tensor.rows()) *
-        static_cast<std::uint64_t>(tensor.columns()) * element_bytes(tensor.type());
+    const std::uint64_t bytes = tensor.heads() * static_cast<std::uint64_t>(tensor.rows()) *
+                                tensor.columns() * element_bytes(tensor.type());
     bytes_ += bytes;
     tensors_.push_back({path, row_token, row_name, Survey::kNone, {}, 0, bytes});
   }
@@ -318,7 +317,7 @@ class Content {
   void add_head(Hash128& hash, const Tensor& tensor, Index head, const Share& share,
                 HeadDigest& digest) const {
     const std::size_t element = element_bytes(tensor.type());
-    const std::size_t row_bytes = static_cast<std::size_t>(tensor.columns()) * element;
+    const std::size_t row_bytes = tensor.columns() * element;
     const auto add = [&](Index row, Index, const std::vector<std::byte>& bytes) {
       step_();
       hash.add(bytes.data(), bytes.size());

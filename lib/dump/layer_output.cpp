@@ -38,7 +38,7 @@ Index check_residual_norm(ErrorList& errors, hid_t layer, const std::string& loc
         dims[0], tensors.k->text());
     return 0;
   }
-  return static_cast<Index>(dims[0]);
+  return dims[0];
 }
 
 std::vector<double> read_residual_norm(hid_t file, const std::string& path,

@@ -73,8 +73,7 @@ std::vector<std::string> survey_notes(const std::string& path,
       repeated.add(layer, fmt::format("{} KV heads are copies of {}: memory is {:.3g} times the "
                                       "model's; capture k and v before repeat_kv",
                                       layer.heads.size(), different,
-                                      static_cast<double>(layer.heads.size()) /
-                                          static_cast<double>(different)));
+                                      static_cast<double>(layer.heads.size()) / different));
     }
     if (layer.zero_tail() > 0) {
       zeros.add(layer,

@@ -41,8 +41,8 @@ std::string chunks_too_large(std::uint64_t bytes, const StructureReading& readin
   return fmt::format(
       "decoding its chunks takes {:.3g} MiB of memory, more than the limit of {:.3g} MiB; store it "
       "in chunks of one head, e.g. h5repack -l CHUNK=1x{}x{} OLD NEW, or raise the limit",
-      static_cast<double>(bytes) / 0x1p20, static_cast<double>(reading.chunk_memory) / 0x1p20,
-      std::min(Index{1024}, kElements / width), width);
+      bytes / 0x1p20, reading.chunk_memory / 0x1p20, std::min(Index{1024}, kElements / width),
+      width);
 }
 
 // Checks the memory that one stream takes: its keys, values and queries, and what else is read with
@@ -50,20 +50,16 @@ std::string chunks_too_large(std::uint64_t bytes, const StructureReading& readin
 void check_memory(ErrorList& errors, const std::string& location, const StreamTensors& tensors,
                   const StructureReading& reading) {
   const auto& [q, k, v, wo_v_l1, repeat] = tensors;
-  const double group = static_cast<double>(q.heads) / static_cast<double>(k.heads);
-  const double doubles = static_cast<double>(k.rows) *
-                             (static_cast<double>(k.columns) + static_cast<double>(v.columns)) +
-                         group * static_cast<double>(q.rows) * static_cast<double>(q.columns) +
-                         (wo_v_l1 ? group * static_cast<double>(k.rows) : 0.0) +
-                         (repeat ? (group + 1.0) * static_cast<double>(repeat->q.rows) *
-                                       static_cast<double>(repeat->q.columns)
-                                 : 0.0);
+  const double group = q.heads / static_cast<double>(k.heads);
+  const double doubles = k.rows * (k.columns + static_cast<double>(v.columns)) +
+                         group * q.rows * q.columns + (wo_v_l1 ? group * k.rows : 0.0) +
+                         (repeat ? (group + 1.0) * repeat->q.rows * repeat->q.columns : 0.0);
   const std::uint64_t chunks = tensors.chunk_bytes();
   if (chunks > reading.chunk_memory) {
     add(errors, location, "{}", chunks_too_large(chunks, reading, k.columns));
   }
-  const double bytes = 8.0 * doubles + static_cast<double>(chunks);
-  const auto most = static_cast<double>(reading.memory);
+  const double bytes = 8.0 * doubles + chunks;
+  const double most = reading.memory;
   if (bytes > most) {
     add(errors, location,
         "one KV head with its queries needs {:.3g} GiB of memory and there are {:.3g} GiB; "
@@ -76,12 +72,11 @@ void check_memory(ErrorList& errors, const std::string& location, const StreamTe
 // takes, a row at least.
 void check_memory_of(ErrorList& errors, const std::string& place, const TensorShape& tensor,
                      const StructureReading& reading) {
-  const auto chunks = static_cast<double>(tensor.chunk_bytes);
-  const auto row =
-      static_cast<double>(tensor.columns) * static_cast<double>(element_bytes(tensor.stored.type));
-  const auto columns = static_cast<double>(tensor.columns);
-  const double head = 8.0 * static_cast<double>(tensor.rows) * columns + chunks;
-  const auto limit = static_cast<double>(reading.chunk_memory);
+  const double chunks = tensor.chunk_bytes;
+  const auto row = tensor.columns * static_cast<double>(element_bytes(tensor.stored.type));
+  const double columns = tensor.columns;
+  const double head = 8.0 * tensor.rows * columns + chunks;
+  const double limit = reading.chunk_memory;
   if (row > limit) {
     add(errors, place,
         "reading a row of it takes {:.3g} MiB of memory, more than the limit of {:.3g} MiB; "
@@ -89,7 +84,7 @@ void check_memory_of(ErrorList& errors, const std::string& place, const TensorSh
         row / 0x1p20, limit / 0x1p20);
   } else if (chunks > limit) {
     add(errors, place, "{}", chunks_too_large(tensor.chunk_bytes, reading, tensor.columns));
-  } else if (const auto most = static_cast<double>(reading.memory); head > most) {
+  } else if (const double most = reading.memory; head > most) {
     add(errors, place,
         "one head of it needs {:.3g} GiB of memory and there are {:.3g} GiB; correct its shape, or "
         "leave it out",
@@ -237,9 +232,7 @@ void check_reader_tensors(ErrorList& errors, hid_t layer, const std::string& loc
 using SharedRope = std::shared_ptr<const Rope>;
 
 // Dimensions that a rope turns.
-Index turned_dimensions(const SharedRope& rope) {
-  return rope ? static_cast<Index>(2 * rope->inv_freq.size()) : 0;
-}
+Index turned_dimensions(const SharedRope& rope) { return rope ? (2 * rope->inv_freq.size()) : 0; }
 
 // Reads the group `rope` of the root or of a layer, if there is one; null without or with an error.
 SharedRope check_rope(ErrorList& errors, hid_t parent, const std::string& parent_location) {

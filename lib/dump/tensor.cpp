@@ -99,12 +99,12 @@ Tensor::Tensor(hid_t file, const std::string& dataset_path, std::string location
     if (dims.size() != 3 || !std::holds_alternative<StoredType>(stored)) {
       throw hdf5::Error("not a tensor of a dump");
     }
-    for (std::size_t i = 0; i < 3; ++i) dims_[i] = static_cast<Index>(dims[i]);
+    for (std::size_t i = 0; i < 3; ++i) dims_[i] = dims[i];
     stored_ = std::get<StoredType>(stored);
 
     const std::uint64_t row_bytes = dims[2] * element_bytes(stored_.type);
-    slab_rows_ = static_cast<Index>(std::max<std::uint64_t>(1, kSlabBytes / row_bytes));
-    const auto of_chunk = static_cast<Index>(chunk_rows(dataset.get()));
+    slab_rows_ = std::max<std::uint64_t>(1, kSlabBytes / row_bytes);
+    const Index of_chunk = chunk_rows(dataset.get());
     if (of_chunk > 0 && slab_rows_ > of_chunk) slab_rows_ -= slab_rows_ % of_chunk;
     elements_.emplace(std::move(dataset));
   } catch (const hdf5::Error& error) {
@@ -120,7 +120,7 @@ void Tensor::read_rows(Index head, Index row, Index count, std::byte* out) const
 
 void Tensor::refuse_unreadable(Index head, Index row, Index count,
                                const std::string& reason) const {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(columns()) * element_bytes(type()));
+  std::vector<std::byte> bytes(columns() * element_bytes(type()));
   Index bad = row;
   for (Index i = row; i < row + count; ++i) {
     try {
@@ -142,7 +142,7 @@ void Tensor::require_finite(Index head, Index row, const std::vector<std::byte>&
   if (bad == count) return;
   double value = 0.0;
   to_doubles(type(), native.data() + bad * element_bytes(type()), 1, &value);
-  const auto width = static_cast<std::size_t>(columns());
+  const std::size_t width = columns();
   const bool overflowed = value == value && type() == ElementType::kFloat16;
   throw InputError(fmt::format(
       "{}: head {}, {} {}: element {} is {}; every element must be finite, {}", location_, head,
@@ -158,7 +158,7 @@ void Tensor::for_each_slab(Index head, Index first, Index last, const Visit& vis
   while (row < last) {
     // Slabs end on multiples of their size, and so on the edges of chunks.
     const Index end = std::min(last, (row / slab_rows_ + 1) * slab_rows_);
-    const auto count = static_cast<std::size_t>((end - row) * columns());
+    const std::size_t count = (end - row) * columns();
     bytes.resize(count * element_bytes(type()));
     try {
       read_rows(head, row, end - row, bytes.data());
@@ -176,14 +176,14 @@ void Tensor::for_each_slab(Index head, Index first, Index last, const Visit& vis
 }
 
 UnfilledDoubles Tensor::read(Index head, Index first, Index last, UnfilledDoubles room) const {
-  const auto size = static_cast<std::size_t>((last - first) * columns());
+  const std::size_t size = (last - first) * columns();
   UnfilledDoubles values;
   if (size <= room.capacity()) values.swap(room);
   values.resize(size);
   for_each_slab(head, first, last,
                 [&](Index row, Index count, const std::vector<std::byte>& bytes) {
                   double* out = values.data() + (row - first) * columns();
-                  const auto elements = static_cast<std::size_t>(count * columns());
+                  const std::size_t elements = count * columns();
                   if (!stored_.swapped) {
                     to_doubles(type(), bytes.data(), elements, out);
                     return;

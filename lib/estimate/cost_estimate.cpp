@@ -124,12 +124,12 @@ CostEstimate extrapolate_cost(
       continue;
     }
     const HeadCells& head = heads[(*members)[members->size() / 2]];
-    const double budget = std::max(left, 0.1) / static_cast<double>(order.size() - k) / 2.0;
+    const double budget = std::max(left, 0.1) / (order.size() - k) / 2.0;
     const TimedSample sample = time_head(head, budget);
     estimate.cells += sample.cells;
     estimate.unknown_cells += sample.unknown_cells * members->size();
     timed_work += work;
-    timed_seconds += sample.seconds * static_cast<double>(members->size());
+    timed_seconds += sample.seconds * members->size();
     for (const std::size_t h : *members) estimate.seconds[heads[h].group] += sample.seconds;
   }
   for (const auto* members : untimed) {

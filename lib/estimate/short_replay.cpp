@@ -51,8 +51,7 @@ ShortReplay short_replay(const StreamShape& shape, Index prompt, const std::vect
   ShortReplay out{.shape = shape, .prompt = prompt, .rows = rows};
   if (tokens == shape.tokens) return out;
   const auto moved = [&](Index position) {
-    return static_cast<Index>(static_cast<double>(position) * static_cast<double>(tokens) /
-                              static_cast<double>(shape.tokens));
+    return static_cast<Index>(position * static_cast<double>(tokens) / shape.tokens);
   };
   out.shape.tokens = tokens;
   out.shape.repeat = nullptr;
@@ -79,7 +78,7 @@ Params short_params(const std::vector<Parameter>& table, const Params& params, d
     if (!grows || row->is_halvings) continue;
     const auto shorter = [&](std::int64_t count) {
       const auto least = std::min(count, static_cast<std::int64_t>(std::ceil(row->minimum)));
-      return std::max<std::int64_t>(least, std::llround(static_cast<double>(count) * part));
+      return std::max<std::int64_t>(least, std::llround(count * part));
     };
     if (const auto* count = std::get_if<std::int64_t>(&value)) cut.set(name, shorter(*count));
     if (const auto* memory = std::get_if<MemoryBudget>(&value)) {

@@ -102,15 +102,15 @@ class Sampler {
   TimedSample run(double budget, double memory_limit) {
     const Spent spent;
     rows_seconds_ = rows_seconds(budget);
-    const double most_tokens = static_cast<double>(group_.shape.tokens) * memory_limit /
-                               estimate_memory_bytes(plan_, group_, thread_count());
+    const double most_tokens =
+        group_.shape.tokens * memory_limit / estimate_memory_bytes(plan_, group_, thread_count());
     const bool reads_all = group_.shape.first_query > 0;  // the last queries are stored
-    if (reads_all && most_tokens < static_cast<double>(group_.shape.tokens)) return extrapolated();
+    if (reads_all && most_tokens < group_.shape.tokens) return extrapolated();
     double took = 0.0;
     double took_before = 0.0;
     try {
       for (const Index tokens : tried_lengths(group_.shape.tokens, group_.shape.d)) {
-        const bool fits = static_cast<double>(tokens) <= most_tokens;
+        const bool fits = tokens <= most_tokens;
         const double left = budget - spent.seconds();
         if (tokens_ > 0 && (!fits || !may_start(took_before, took, left))) break;
         const std::vector<Chosen> chosen = fitting(choose(kFewCells), tokens);
@@ -122,7 +122,7 @@ class Sampler {
       }
       if (tokens_ == group_.shape.tokens && cells_ > 0) {
         const double left = std::max(budget - spent.seconds(), 0.0);
-        const double per_cell = took / static_cast<double>(cells_);
+        const double per_cell = took / cells_;
         const auto more = std::min(static_cast<std::size_t>(left / per_cell), head_.to_run);
         if (more > 2 * cells_) add(replay_part(tokens_, choose(more)), 1.0);
       }
@@ -134,14 +134,12 @@ class Sampler {
   }
 
  private:
-  double part_of(Index tokens) const {
-    return static_cast<double>(tokens) / static_cast<double>(group_.shape.tokens);
-  }
+  double part_of(Index tokens) const { return tokens / static_cast<double>(group_.shape.tokens); }
 
   std::size_t method_of(const PlannedCell& cell) const {
     const auto same = std::find_if(methods_.begin(), methods_.end(),
                                    [&](const Method& each) { return each.has(cell); });
-    return static_cast<std::size_t>(same - methods_.begin());
+    return same - methods_.begin();
   }
 
   // About `count` cells, of every method in proportion and evenly spaced, the middle one of each
@@ -261,7 +259,7 @@ class Sampler {
           cell.storage};
       if (cell.scope) {
         const std::size_t streams = cell.scope->layers.size() * cell.scope->kv_heads.size();
-        const bool stay = streams_stay(group_.shape, static_cast<Index>(streams));
+        const bool stay = streams_stay(group_.shape, streams);
         replay_cell.model_results =
             decide(stream, cut.prompt, replay_cell, stay, model_results, model_seconds);
       }
@@ -313,8 +311,7 @@ class Sampler {
     for (std::size_t m = 0; m < methods_.size(); ++m) {
       if (count[m] == 0) continue;
       const double of_method = sum > 0.0 ? of_cells * cell_seconds[m] / sum : 0.0;
-      seconds.methods[m] =
-          of_method * static_cast<double>(methods_[m].to_run) / static_cast<double>(count[m]);
+      seconds.methods[m] = of_method * methods_[m].to_run / count[m];
     }
     projection_seconds_ = projection_seconds(outputs, cut.rows.size());
     return seconds;
@@ -326,7 +323,7 @@ class Sampler {
     if (!plan_.keep_rows) return 0.0;
     const double per_cell = seconds_per_cell_of_rows(row_columns(), group_.shape.heads_per_kv,
                                                      group_.rows.size(), budget / 8.0);
-    return per_cell * static_cast<double>(head_.to_run);
+    return per_cell * head_.to_run;
   }
 
   // Seconds that this head adds to the records of the whole layer: its query heads' parts of W_O,
@@ -335,7 +332,7 @@ class Sampler {
     if (outputs.empty()) return 0.0;
     const Index dv = group_.shape.dv;
     const Index heads = group_.shape.heads_per_kv;
-    const auto rows = static_cast<Index>(replayed);
+    const Index rows = replayed;
     const auto first_head = [&](const std::vector<double>& of_all) -> ConstMatrix {
       return {of_all.data(), rows, dv, heads * dv};
     };
@@ -350,10 +347,9 @@ class Sampler {
       start = Clock::now();
       products.add_head(0, {weight.data(), dv, group_.hidden}, first_head(*outputs.front().exact),
                         errors);
-      const double per_product = seconds_from(start) / static_cast<double>(outputs.size() + 1);
-      const double cut = static_cast<double>(group_.rows.size()) / static_cast<double>(rows);
-      return static_cast<double>(heads) *
-             (read + per_product * cut * static_cast<double>(in_records_.size() + 1));
+      const double per_product = seconds_from(start) / (outputs.size() + 1);
+      const double cut = group_.rows.size() / static_cast<double>(rows);
+      return heads * (read + per_product * cut * (in_records_.size() + 1));
     } catch (const InputError&) {  // the run's records fail at once
       return 0.0;
     } catch (const std::bad_alloc&) {

@@ -158,11 +158,11 @@ std::optional<std::string> unreadable_storage(hid_t dataset) {
   const Sizes dims = sizes_of(hdf5::extent(space.get()));
   double chunks = 1.0;
   for (std::size_t i = 0; i < dims.size(); ++i) {
-    chunks *= static_cast<double>(ceil_div(dims[i], chunk->dims[i]));
+    chunks *= ceil_div(dims[i], chunk->dims[i]);
   }
   hsize_t written = 0;  // releases of HDF5 differ in whether they take H5S_ALL here
   hdf5::check(H5Dget_num_chunks(dataset, space.get(), &written));
-  const double missing = chunks - static_cast<double>(written);
+  const double missing = chunks - written;
   if (missing <= 0.0) return std::nullopt;
   return fmt::format("lacks {:.0f} of {:.0f} chunks, which were never written; make it again",
                      missing, chunks);

@@ -77,8 +77,7 @@ void half_to_doubles(const std::byte* elements, std::size_t count, double* out) 
     _mm256_storeu_pd(out + i + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(floats, 1)));
   }
 #endif
-  for (; i < count; ++i)
-    out[i] = static_cast<double>(half_to_float(load<std::uint16_t>(elements, i)));
+  for (; i < count; ++i) out[i] = half_to_float(load<std::uint16_t>(elements, i));
 }
 
 // `value` rounded to nearest even on the grid of a narrower format.
@@ -157,8 +156,7 @@ void to_doubles(ElementType type, const std::byte* elements, std::size_t count, 
       }
       break;
     case ElementType::kFloat32:
-      for (std::size_t i = 0; i < count; ++i)
-        out[i] = static_cast<double>(load<float>(elements, i));
+      for (std::size_t i = 0; i < count; ++i) out[i] = load<float>(elements, i);
       break;
     case ElementType::kFloat64:
       std::memcpy(out, elements, count * sizeof(double));

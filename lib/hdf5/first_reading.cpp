@@ -178,7 +178,7 @@ Heard listen(int pipe) {
     const ssize_t size = ::read(pipe, buffer.data(), buffer.size());
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) return heard;
-    text.append(buffer.data(), static_cast<std::size_t>(size));
+    text.append(buffer.data(), size);
     take_records(text, heard);
   }
 }

@@ -38,7 +38,7 @@ std::size_t count(const Handle& attribute) {
   if (size == 0 || static_cast<hsize_t>(points) > kLargestAttribute / size) {
     throw Error("attribute is larger than 1 MiB");
   }
-  return static_cast<std::size_t>(points);
+  return points;
 }
 
 template <class T>

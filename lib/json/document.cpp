@@ -89,7 +89,7 @@ class Builder : public nlohmann::json_sax<json> {
   }
 
   bool open(json value) {
-    if (open_.size() >= static_cast<std::size_t>(kDeepestNesting)) {
+    if (open_.size() >= kDeepestNesting) {
       errors_.add(place_ + pointer(),
                   fmt::format("nested more than {} deep; a sweep file is flatter than that",
                               kDeepestNesting));
@@ -140,7 +140,7 @@ std::string cause_of(const std::string& what) {
 // `position`: bytes read when the error was met, the offending one included.
 std::string line_and_column(const std::string& text, std::size_t position) {
   const std::size_t at = std::min(position > 0 ? position - 1 : 0, text.size());
-  const auto before = text.begin() + static_cast<std::ptrdiff_t>(at);
+  const auto before = text.begin() + at;
   const auto line = 1 + std::count(text.begin(), before, '\n');
   const std::size_t newline = at > 0 ? text.rfind('\n', at - 1) : std::string::npos;
   const std::size_t column = newline == std::string::npos ? at + 1 : at - newline;

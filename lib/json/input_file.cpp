@@ -51,9 +51,8 @@ std::string read_text(const std::string& path, const std::string& wanted) {
   }
   std::string text;
   struct stat status = {};
-  const auto size = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)
-                        ? static_cast<std::size_t>(status.st_size)
-                        : std::size_t{0};
+  const auto size = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) ? status.st_size
+                                                                                 : std::size_t{0};
   if (size <= kMaxBytes) text.reserve(size + kChunk);
   for (;;) {
     const std::size_t held = text.size();
@@ -62,7 +61,7 @@ std::string read_text(const std::string& path, const std::string& wanted) {
     }
     text.resize(held + kChunk);
     const ssize_t got = ::read(descriptor, text.data() + held, kChunk);
-    text.resize(held + static_cast<std::size_t>(got > 0 ? got : 0));
+    text.resize(held + (got > 0 ? got : 0));
     if (got == 0) return text;
     if (got < 0 && errno != EINTR) throw InputError(system_error(path, "read") + "; " + wanted);
   }

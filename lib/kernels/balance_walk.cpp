@@ -53,7 +53,7 @@ class WalkRows {
         padded_(PackedKeys::whole_steps(keys.rows)),
         key_products_(keys),
         value_products_(values),
-        exponents_(static_cast<std::size_t>(kRowsAtOnce * padded_)),
+        exponents_(kRowsAtOnce * padded_),
         factors_(has_values_ ? exponents_.size() : 0) {}
 
   // Calls visit(j, row, scale) for j in [first, last), at most kRowsAtOnce of them; row holds
@@ -117,8 +117,7 @@ class WalkRows {
 
 class Walk {
  public:
-  Walk(const WalkRule& rule, Index size)
-      : rule_(rule), eta_(static_cast<std::size_t>(whole_lanes(size)), 0.0) {
+  Walk(const WalkRule& rule, Index size) : rule_(rule), eta_(whole_lanes(size), 0.0) {
     result_.signs.reserve(size);
   }
 
@@ -169,7 +168,7 @@ WalkMatrix::WalkMatrix(const WalkKernel& kernel, ConstMatrix keys, ConstMatrix v
 }
 
 double walk_bytes(Index m, Index d, Index dv) {
-  return 8.0 * static_cast<double>(m * (2 * (d + dv) + 2 * kRowsAtOnce + 4));
+  return 8.0 * (m * (2 * (d + dv) + 2 * kRowsAtOnce + 4));
 }
 
 WalkResult balance_walk(const WalkRule& rule, const WalkMatrix& matrix,
@@ -207,7 +206,7 @@ std::vector<WalkResult> CpuKernels::balance_walks(
   const auto& kept = dynamic_cast<const ResidentMatrices&>(matrices).of;
   std::vector<WalkResult> walks(uniforms.size());
   parallel_for(std::ssize(uniforms), [&](Index each) {
-    const auto w = static_cast<std::size_t>(each);
+    const std::size_t w = each;
     walks[w] = balance_walk(rule, *kept[w], uniforms[w]);
   });
   return walks;
@@ -218,7 +217,7 @@ std::vector<WalkResult> CpuKernels::balance_walks(
     const std::vector<std::vector<double>>& uniforms) const {
   std::vector<WalkResult> walks(uniforms.size());
   parallel_for(std::ssize(uniforms), [&](Index each) {
-    const auto w = static_cast<std::size_t>(each);
+    const std::size_t w = each;
     const WalkTokens seen = tokens(each);
     walks[w] = balance_walk(rule, seen.kernel, seen.keys.view, seen.values.view, uniforms[w]);
   });

@@ -58,7 +58,7 @@ void add_tail(ConstMatrix values, const std::int32_t* tokens, Index count, Index
 class CpuWeightedValues final : public WeightedValues {
  public:
   explicit CpuWeightedValues(ConstMatrix values)
-      : values_(values), asked_about_(static_cast<std::size_t>((values.rows + 63) / 64), 0) {}
+      : values_(values), asked_about_((values.rows + 63) / 64, 0) {}
 
   double* ask(const std::vector<std::int32_t>& tokens) override;
   Index questions() const override { return std::ssize(questions_); }
@@ -123,7 +123,7 @@ void CpuWeightedValues::lay_out(Index first, Index last, Index stride) {
     const std::vector<std::int32_t>& list = lists_[question.list];
     const double* given = given_.data() + question.first;
     double* place = coefficients_.data() + q;
-    const auto some = static_cast<std::size_t>(last - first);
+    const std::size_t some = last - first;
     // Both ascend, and every token of the list is one of these: equal ends and an equal count mean
     // equal tokens.
     if (question.done + some <= list.size() && list[question.done] == tokens_[first] &&

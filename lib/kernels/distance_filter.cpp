@@ -23,7 +23,7 @@ FilterScale::FilterScale(ConstMatrix points, Index first) {
   if (count <= 0) return;
   Eigen::VectorXd center = Eigen::VectorXd::Zero(points.cols);
   for (Index j = first; j < points.rows; ++j) center += Row(points.row(j), points.cols);
-  center /= static_cast<double>(count);
+  center /= count;
   if (!center.allFinite()) return;
   double largest = 0.0;
   for (Index j = first; j < points.rows; ++j) {
@@ -98,16 +98,16 @@ const DistanceFilter::Answer& DistanceFilter::answer(Index row) {
     best = std::max(best, largest);
   }
   // Scores are half of squared distances: twice the band there is once the band here.
-  const double enough = static_cast<double>(best) - band;
+  const double enough = best - band;
   for (Index i = 0; i < padded; i += kStep) {
-    if (static_cast<double>(step_largest_[i / kStep]) < enough) continue;
+    if (step_largest_[i / kStep] < enough) continue;
     for (Index c = i; c < std::min(i + kStep, count_); ++c) {
-      if (static_cast<double>(scores[c]) >= enough) {
+      if (scores[c] >= enough) {
         answer_.near.push_back(static_cast<std::int32_t>(c));
       }
     }
   }
-  const double square = norm * norm - 2.0 * static_cast<double>(best);
+  const double square = norm * norm - 2.0 * best;
   const double scale = points_.scale_.scale * points_.scale_.scale;
   answer_.low = (square - band) / scale;
   answer_.high = (square + band) / scale;

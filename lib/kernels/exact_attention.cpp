@@ -118,12 +118,12 @@ class Block {
         rows_(padded(count_, kRows)),
         width_(padded(shape_.dv, kWidth)),
         out_(out),
-        queries_(static_cast<std::size_t>(rows_ * shape_.d), 0.0),
-        keys_(static_cast<std::size_t>(kKeyTile * shape_.d)),
-        values_(static_cast<std::size_t>(kKeyTile * width_), 0.0),
-        logits_(static_cast<std::size_t>(rows_ * kKeyTile), 0.0),
-        outputs_(static_cast<std::size_t>(rows_ * width_), 0.0),
-        running_(static_cast<std::size_t>(count_)) {
+        queries_(rows_ * shape_.d, 0.0),
+        keys_(kKeyTile * shape_.d),
+        values_(kKeyTile * width_, 0.0),
+        logits_(rows_ * kKeyTile, 0.0),
+        outputs_(rows_ * width_, 0.0),
+        running_(count_) {
     for (Index q = 0; q < count_; ++q) {
       const double* query = stream.query(head(q), row(q));
       for (Index k = 0; k < shape_.d; ++k) {
@@ -140,7 +140,7 @@ class Block {
       attend_tile(start, std::min(kKeyTile, end - start));
     }
     for (Index q = 0; q < count_; ++q) {
-      const auto query_index = static_cast<std::size_t>(first_query_index_ + q);
+      const std::size_t query_index = first_query_index_ + q;
       const Running& run = running_[q];
       const double* from = outputs_.data() + q * width_;
       double* to = out_.outputs.data() + (first_query_index_ + q) * shape_.dv;

@@ -49,8 +49,7 @@ class Frontier {
     packed_.clear();
     packed_.reserve(std::ssize(rows_));
     for (const Index row : rows_) packed_.add(points_.row(row));
-    nearest_.distances.resize(static_cast<std::size_t>(packed_.blocks() * PackedPoints::kWidth),
-                              0.0);
+    nearest_.distances.resize(packed_.blocks() * PackedPoints::kWidth, 0.0);
     nearest_.centers.resize(nearest_.distances.size(), -1);
   }
 
@@ -98,7 +97,7 @@ class Traversal {
   Traversal(ConstMatrix points, Index first)
       : points_(points),
         first_(first),
-        nearest_(static_cast<std::size_t>(points.rows - first)),
+        nearest_(points.rows - first),
         chosen_(nearest_.distances.size(), 0),
         filter_(points, first),
         frontier_(points) {}
@@ -117,7 +116,7 @@ class Traversal {
   }
 
  private:
-  std::size_t place(Index row) const { return static_cast<std::size_t>(row - first_); }
+  std::size_t place(Index row) const { return row - first_; }
   Index centers() const { return std::ssize(out_.tokens); }
 
   // First row that is not a centre: centres are at distance 0, as are points equal to one.
@@ -236,10 +235,7 @@ Centers CpuKernels::farthest_first(ConstMatrix points, Index first, Index last, 
                                    Index count) const {
   count = std::min(count, last - first);
   if (count <= 0) {
-    return {
-        {},
-        {},
-        std::vector<std::int32_t>(static_cast<std::size_t>(std::max<Index>(0, last - first)), -1)};
+    return {{}, {}, std::vector<std::int32_t>(std::max<Index>(0, last - first), -1)};
   }
   points.rows = last;
   return Traversal(points, first).run(start, count);

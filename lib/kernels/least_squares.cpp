@@ -70,7 +70,7 @@ class Tridiagonal {
   explicit Tridiagonal(ConstMatrix a)
       : n_(a.rows),
         stride_((n_ + Lanes::kCount - 1) / Lanes::kCount * Lanes::kCount),
-        a_(static_cast<std::size_t>(n_ * stride_), 0.0) {
+        a_(n_ * stride_, 0.0) {
     double most = 0.0;
     for (Index i = 0; i < n_; ++i) {
       for (Index j = i; j < n_; ++j) most = std::max(most, std::abs(at(i, j) = at(j, i) = a(i, j)));
@@ -118,8 +118,7 @@ class Tridiagonal {
       return;
     }
     const double length = std::sqrt(beside_.back());
-    Update next{AlignedDoubles(static_cast<std::size_t>(stride_), 0.0),
-                AlignedDoubles(static_cast<std::size_t>(stride_), 0.0)};
+    Update next{AlignedDoubles(stride_, 0.0), AlignedDoubles(stride_, 0.0)};
     AlignedDoubles& v = next.v;
     for (Index i = k + 1; i < n_; ++i) v[i] = at(i, k);
     v[k + 1] += std::copysign(length, head);
@@ -128,13 +127,13 @@ class Tridiagonal {
     last_ ? pass<true, true>(k + 1, &next) : pass<false, true>(k + 1, &next);
     double overlap = 0.0;
     for (Index i = k + 1; i < n_; ++i) {
-      const auto c = static_cast<std::size_t>(i);
+      const std::size_t c = i;
       w[c] *= beta;
       overlap = std::fma(v[c], w[c], overlap);
     }
     const double half = 0.5 * beta * overlap;
     for (Index i = k + 1; i < n_; ++i) {
-      const auto c = static_cast<std::size_t>(i);
+      const std::size_t c = i;
       w[c] = std::fma(-half, v[c], w[c]);
     }
     last_ = std::move(next);
@@ -142,9 +141,9 @@ class Tridiagonal {
 
   // The last update, of column k from row k on alone.
   void update_column(Index k) {
-    const auto c = static_cast<std::size_t>(k);
+    const std::size_t c = k;
     for (Index i = k; i < n_; ++i) {
-      const auto r = static_cast<std::size_t>(i);
+      const std::size_t r = i;
       at(i, k) = std::fma(-last_->v[r], last_->w[c], std::fma(-last_->w[r], last_->v[c], at(i, k)));
     }
   }
@@ -168,7 +167,7 @@ class Tridiagonal {
   void pass_rows(Index first, Index i, Update* next) {
     Lanes minus_v[kRows], minus_w[kRows], of_next[kRows];
     unrolled<kRows>([&](auto r) {
-      const auto at = static_cast<std::size_t>(i + r);
+      const std::size_t at = i + r;
       if constexpr (kUpdates) {
         minus_v[r] = Lanes::all(-last_->v[at]);
         minus_w[r] = Lanes::all(-last_->w[at]);
@@ -198,7 +197,7 @@ class Tridiagonal {
 
   // Gershgorin's bound from row i.
   double reach(Index i) const {
-    const auto at = static_cast<std::size_t>(i);
+    const std::size_t at = i;
     double out = diagonal_[at];
     if (i > 0) out += std::sqrt(beside_[at - 1]);
     if (i + 1 < n_) out += std::sqrt(beside_[at]);

@@ -29,7 +29,7 @@ void fill_tile(const Stream& stream, Index tile_first, LogitBlock& out) {
       scratch.resize(kQueriesPerCall * kTileTokens);
       tile.logits(shape, queries, 0, tile.padded(), scratch.data(), kTileTokens);
       for (std::size_t q = 0; q < queries.size(); ++q) {
-        const double* from = scratch.data() + static_cast<Index>(q) * kTileTokens;
+        const double* from = scratch.data() + q * kTileTokens;
         std::copy(from, from + (tile_last - tile_first),
                   out.logits.data() + query_count[q] * out.tokens + tile_first);
       }

@@ -108,8 +108,8 @@ void NearerFilter::forget() {
 
 void NearerFilter::add(Index row) {
   const auto lane = std::ssize(starts_) % kCenters;
-  const std::size_t base = starts_.size() / kCenters * static_cast<std::size_t>(kCenters * d_);
-  if (lane == 0) centers_.resize(base + static_cast<std::size_t>(kCenters * d_), 0.0F);
+  const std::size_t base = starts_.size() / kCenters * (kCenters * d_);
+  if (lane == 0) centers_.resize(base + (kCenters * d_), 0.0F);
   const Index place = row - first_;
   const float* from = packed_.data() + place / kWidth * kWidth * d_ + place % kWidth;
   float* to = centers_.data() + base + lane;

@@ -7,7 +7,7 @@
 namespace kvbench {
 
 void BlockRoom::reserve(Index queries, Index tokens) {
-  const auto numbers = static_cast<std::size_t>(queries * tokens);
+  const std::size_t numbers = queries * tokens;
   logits.logits.reserve(numbers);
   logits.exps.reserve(numbers);
   exps.reserve(numbers_abreast(queries, tokens));

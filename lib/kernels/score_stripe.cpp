@@ -103,7 +103,7 @@ ScoreTiles::ScoreTiles(const StreamShape& shape, Index tokens, int threads)
 }
 
 Index ScoreTiles::rows(Index tokens) const {
-  const Index row_bytes = tiles_of(tokens) * kStride * static_cast<Index>(sizeof(double));
+  const Index row_bytes = tiles_of(tokens) * kStride * sizeof(double);
   const auto within = [&](Index bytes, Index most) {
     return std::clamp(bytes / row_bytes / kMinRows * kMinRows, kMinRows, most);
   };
@@ -140,21 +140,20 @@ void ScoreStripe::gather(RowRange rows, int g, ScoreTiles& tiles) {
   const Index width = tokens(shape, rows);
   const Index at_once = tiles.rows(width);
   const std::size_t rules = family_.rules.size();
-  sums_memory_.assign(rules * static_cast<std::size_t>(width), 0.0);
-  factors_memory_.resize(rules * static_cast<std::size_t>(at_once));
+  sums_memory_.assign(rules * width, 0.0);
+  factors_memory_.resize(rules * at_once);
   parts_memory_.resize(factors_memory_.size() * Lanes::kCount);
-  largest_.resize(static_cast<std::size_t>(at_once * 2 * Lanes::kCount));
+  largest_.resize(at_once * 2 * Lanes::kCount);
   weights_.resize(rules);
   sums_.resize(rules);
   factors_.resize(rules);
   parts_.resize(rules);
   for (std::size_t k = 0; k < rules; ++k) {
-    const auto head =
-        k * static_cast<std::size_t>(shape.heads_per_kv) + static_cast<std::size_t>(g);
+    const auto head = k * shape.heads_per_kv + g;
     weights_[k] = family_.weights[head].data() + begin_;
-    sums_[k] = sums_memory_.data() + k * static_cast<std::size_t>(width);
-    factors_[k] = factors_memory_.data() + k * static_cast<std::size_t>(at_once);
-    parts_[k] = parts_memory_.data() + k * static_cast<std::size_t>(at_once * Lanes::kCount);
+    sums_[k] = sums_memory_.data() + k * width;
+    factors_[k] = factors_memory_.data() + k * at_once;
+    parts_[k] = parts_memory_.data() + k * (at_once * Lanes::kCount);
   }
   for (Index first = rows.first; first < rows.last; first += at_once) {
     const Index last = std::min(first + at_once, rows.last);
@@ -225,7 +224,7 @@ void ScoreStripe::exponentials(const Rows& at) {
       // Rows past the last hold what was there before: their sums are not used.
       for (Index s = r; s < std::min(r + kRowsAtOnce, at.count()); ++s) {
         double* y = tile + s * kStride;
-        const Lanes max = Lanes::all(largest_[static_cast<std::size_t>(s * 2 * Lanes::kCount)]);
+        const Lanes max = Lanes::all(largest_[s * 2 * Lanes::kCount]);
         for (Index j = 0; j < tokens; j += Lanes::kCount) {
           canonical_exp(Lanes::load(y + j) - max).store(y + j);
         }
@@ -246,7 +245,7 @@ void ScoreStripe::coefficients(const Rows& at, Index stripe_last) {
     for (Index r = at.count() - 1; r >= 0; --r, power *= rule.decay) {
       double sum = Lanes::load(parts_[k] + r * Lanes::kCount).sum();
       if (stream_.shape.sinks) {
-        sum += canonical_exp(sink_ - largest_[static_cast<std::size_t>(r * 2 * Lanes::kCount)]);
+        sum += canonical_exp(sink_ - largest_[r * 2 * Lanes::kCount]);
       }
       factors_[k][r] = rule.gain * power / sum;
     }

@@ -70,7 +70,7 @@ class FamilySums {
         family_.weights.push_back(std::move(head));
       }
       sums_.emplace_back(static_cast<std::size_t>(shape.heads_per_kv),
-                         std::vector<double>(static_cast<std::size_t>(shape.tokens), 0.0));
+                         std::vector<double>(shape.tokens, 0.0));
     }
   }
 
@@ -80,8 +80,8 @@ class FamilySums {
     const Index first_stripe = range_.first / kScoreStripeRows;
     const Index stripes = (range_.last + kScoreStripeRows - 1) / kScoreStripeRows - first_stripe;
     const Index tasks = stripes * heads_per_kv;
-    const Index bytes = static_cast<Index>(family_.rules.size() * sizeof(double)) *
-                        stream_.shape.visible_end(range_.last - 1);
+    const Index bytes =
+        (family_.rules.size() * sizeof(double)) * stream_.shape.visible_end(range_.last - 1);
     const Index at_once =
         thread_count() *
         std::clamp<Index>(kWaitingBytes / (bytes * thread_count()), 1, kTasksPerThread);
@@ -105,7 +105,7 @@ class FamilySums {
         pool.give_back(std::move(tiles));
       });
       for (Index i = 0; i < count; ++i) {
-        join(done[i], rows_of(from + i), static_cast<std::size_t>((from + i) % heads_per_kv));
+        join(done[i], rows_of(from + i), (from + i) % heads_per_kv);
       }
     }
     weigh();
@@ -133,7 +133,7 @@ class FamilySums {
       if (!weighs_tokens(*family_.rules[k])) continue;
       for (std::size_t g = 0; g < heads_per_kv; ++g) {
         for (Index j = 0; j < end; ++j) {
-          const auto at = static_cast<std::size_t>(j);
+          const std::size_t at = j;
           sums_[k][g][at] *= family_.weights[k * heads_per_kv + g][at];
         }
       }
@@ -171,7 +171,7 @@ RuleFamily family_of(const std::vector<ScoreRule>& rules, std::size_t first,
 
 std::vector<ScoreSums> CpuKernels::score_sums_by(const Stream& stream, Index first, Index last,
                                                  const std::vector<ScoreRule>& rules) const {
-  const auto heads_per_kv = static_cast<std::size_t>(stream.shape.heads_per_kv);
+  const std::size_t heads_per_kv = stream.shape.heads_per_kv;
   std::vector<ScoreSums> out(rules.size());
   if (last <= first) {
     const std::vector<double> zeros(stream.shape.tokens, 0.0);

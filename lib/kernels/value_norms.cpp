@@ -92,7 +92,7 @@ void chunk_norms(const Stream& stream, const std::vector<Index>& rows, std::size
   Index end = stream.shape.visible_end(rows[first]);
   Matrix all = gram;
   grams.add(all, end, stream.shape.visible_end(rows[last - 1]));
-  FollowedEigenvalue top(with_both_triangles(all), static_cast<Index>(last - first));
+  FollowedEigenvalue top(with_both_triangles(all), last - first);
   for (std::size_t r = first; r < last; ++r) {
     const Index visible = stream.shape.visible_end(rows[r]);
     const Index from = stream.shape.first_visible(rows[r]);
@@ -143,8 +143,7 @@ void ascending_value_norms(const Stream& stream, const std::vector<Index>& rows,
     }
     parallel_for(std::ssize(starts), [&](Index c) {
       const Index first = (done + c) * kChunk;
-      chunk_norms(stream, rows, static_cast<std::size_t>(first),
-                  static_cast<std::size_t>(std::min(first + kChunk, count)), std::move(starts[c]),
+      chunk_norms(stream, rows, first, std::min(first + kChunk, count), std::move(starts[c]),
                   spectral, frobenius);
     });
   }
@@ -166,8 +165,8 @@ void CpuKernels::value_norms(const Stream& stream, const std::vector<Index>& row
   spectral.resize(rows.size());
   frobenius.resize(rows.size());
   for (std::size_t r = 0; r < rows.size(); ++r) {
-    const auto place = static_cast<std::size_t>(
-        std::lower_bound(ascending.begin(), ascending.end(), rows[r]) - ascending.begin());
+    const std::size_t place =
+        std::lower_bound(ascending.begin(), ascending.end(), rows[r]) - ascending.begin();
     spectral[r] = ascending_spectral[place];
     frobenius[r] = ascending_frobenius[place];
   }

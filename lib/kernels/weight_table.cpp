@@ -35,7 +35,7 @@ void WeightTable::lay_out(const AnswerBatch& batch, Index first, Index last,
   compare_kinds();
   find_differing();
   const Index kept = laid_out_before();
-  const auto places_kept = static_cast<std::size_t>(kept);
+  const std::size_t places_kept = kept;
   tokens_.resize(places_kept);
   own_of_.resize(places_kept);
   sums_value_.resize(places_kept);
@@ -170,7 +170,7 @@ void WeightTable::note_differences(const List& a, const List& b) {
 // Entries [first, last), which weigh the same for all questions.
 void WeightTable::add_tokens(const WeightEntry* first, const WeightEntry* last) {
   const std::size_t at = tokens_.size();
-  const auto count = static_cast<std::size_t>(last - first);
+  const std::size_t count = last - first;
   tokens_.resize(at + count);
   own_of_.resize(at + count, -1);
   sums_value_.resize(at + count);

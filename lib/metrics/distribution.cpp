@@ -11,7 +11,7 @@ Distribution distribution(std::vector<double> values) {
   double sum = 0.0;
   for (const double value : values) sum += value;
   Distribution out;
-  const auto count = static_cast<double>(values.size());
+  const double count = values.size();
   out.mean = sum / count;
   if (!std::isfinite(out.mean)) {
     std::sort(values.begin(), values.end());
@@ -31,7 +31,7 @@ double root_mean_square(const std::vector<double>& values) {
   if (!(largest > 0.0) || !std::isfinite(largest)) return largest;
   double squares = 0.0;
   for (const double value : values) squares += (value / largest) * (value / largest);
-  return largest * std::sqrt(squares / static_cast<double>(values.size()));
+  return largest * std::sqrt(squares / values.size());
 }
 
 }  // namespace kvbench

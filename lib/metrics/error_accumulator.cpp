@@ -27,7 +27,7 @@ ErrorAccumulator::ErrorAccumulator(const Stream& stream, const Reference& refere
                           metrics == Metrics::kAll || metric.is_of_answer()});
     }
   }
-  difference_.assign(query_count * static_cast<std::size_t>(stream.shape.dv), 0.0);
+  difference_.assign(query_count * stream.shape.dv, 0.0);
 }
 
 Index ErrorAccumulator::Column::overflows() const {
@@ -38,8 +38,8 @@ Index ErrorAccumulator::Column::overflows() const {
 
 ScoredAnswer ErrorAccumulator::scored(Index r, int g, const Answer& answer) {
   const Index dv = stream_.shape.dv;
-  const auto row = static_cast<std::size_t>(r);
-  const auto query_index = static_cast<std::size_t>(r * stream_.shape.heads_per_kv + g);
+  const std::size_t row = r;
+  const std::size_t query_index = r * stream_.shape.heads_per_kv + g;
   const ExactRows& exact = reference_.exact;
   const double* a = exact.outputs.data() + static_cast<Index>(query_index) * dv;
   const double* z = answer.answer.data();
@@ -74,7 +74,7 @@ ScoredAnswer ErrorAccumulator::scored(Index r, int g, const Answer& answer) {
 }
 
 void ErrorAccumulator::add(Index r, int g, const Answer& answer) {
-  const auto query_index = static_cast<std::size_t>(r * stream_.shape.heads_per_kv + g);
+  const std::size_t query_index = r * stream_.shape.heads_per_kv + g;
   const ScoredAnswer scored_answer = scored(r, g, answer);
   if (!std::all_of(answer.answer.begin(), answer.answer.end(),
                    [](double z) { return std::isfinite(z); })) {
@@ -163,7 +163,7 @@ CellMetrics ErrorAccumulator::metrics(const StoredErrors& stored,
 RowValues ErrorAccumulator::row_values() const {
   RowValues out;
   out.rows = reference_.exact.rows;
-  const auto heads_per_kv = static_cast<std::size_t>(stream_.shape.heads_per_kv);
+  const std::size_t heads_per_kv = stream_.shape.heads_per_kv;
   const std::size_t rows = out.rows.size();
   for (const Column& column : columns_) {
     if (column.metric->column.empty()) continue;

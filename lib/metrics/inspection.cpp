@@ -50,7 +50,7 @@ NormSummary summarize(std::vector<double> norms) {
   for (int k = 0; k < NormSummary::kQuantiles; ++k) {
     out.quantiles[k] = sorted_quantile(norms, NormSummary::kLevels[k]);
   }
-  const double count = static_cast<double>(norms.size());
+  const double count = norms.size();
   for (const double x : norms) out.mean += x / count;
   out.rms = norm_of(norms.data(), out.count) / std::sqrt(count);
   return out;
@@ -106,8 +106,8 @@ PointSet inspect_points(ConstMatrix points, Index clustering_tokens, const Kerne
   const Index count = std::min(options.centers, clustering_tokens);
   if (count <= 0) return out;
   const Centers centers = kernels.farthest_first(clustered, 0, clustering_tokens, 0, count);
-  const auto listed = static_cast<std::size_t>(std::min(count, kListedCenters));
-  out.centers.assign(centers.tokens.begin(), centers.tokens.begin() + static_cast<Index>(listed));
+  const std::size_t listed = std::min(count, kListedCenters);
+  out.centers.assign(centers.tokens.begin(), centers.tokens.begin() + listed);
   for (Index k = 1;;) {
     out.covering_radius.emplace_back(k, centers.radius[k - 1]);
     if (k == count) break;
@@ -165,7 +165,7 @@ AttentionSummary summarize_row(const double* logits, const double* exps, double 
                                const std::vector<Index>& ranking) {
   AttentionSummary out = empty_summary();
   out.largest_logit = max_logit;
-  const double visible = static_cast<double>(end - lo);
+  const double visible = end - lo;
   double normalizer = 0.0;
   double weighted = 0.0;
   for (Index j = lo; j < end; ++j) {
@@ -190,12 +190,12 @@ AttentionSummary summarize_row(const double* logits, const double* exps, double 
       relative[k] += exps[j] <= kRelativeThresholds[k];  // the row's largest is 1
     }
   }
-  out.zero_in_fp16 = static_cast<double>(zero) / visible;
+  out.zero_in_fp16 = zero / visible;
   for (std::size_t k = 0; k < kAbsoluteCount; ++k) {
-    out.absolute[k].fraction = static_cast<double>(absolute[k]) / visible;
+    out.absolute[k].fraction = absolute[k] / visible;
   }
   for (std::size_t k = 0; k < kRelativeCount; ++k) {
-    out.relative[k].fraction = static_cast<double>(relative[k]) / visible;
+    out.relative[k].fraction = relative[k] / visible;
   }
 
   std::vector<double> ordered;
@@ -254,11 +254,10 @@ void inspect_attention(const Stream& stream, const Kernels& kernels, StreamInspe
         out.attention_overflow = true;
         return;
       }
-      add(row, 1.0 / static_cast<double>(rows), heads[query_index % heads_per_kv]);
+      add(row, 1.0 / rows, heads[query_index % heads_per_kv]);
     }
   }
-  for (const AttentionSummary& head : heads)
-    add(head, 1.0 / static_cast<double>(heads_per_kv), all);
+  for (const AttentionSummary& head : heads) add(head, 1.0 / heads_per_kv, all);
   out.attention_heads = std::move(heads);
   out.attention = std::move(all);
 }
@@ -280,7 +279,7 @@ StreamInspection inspect_stream(const Stream& stream, const Kernels& kernels,
   for (const ConstMatrix& queries : stream.queries) {
     const std::size_t before = norms.size();
     append_norms(queries, norms);
-    const auto skipped = static_cast<std::size_t>(queries.rows - out.attention_rows);
+    const std::size_t skipped = queries.rows - out.attention_rows;
     for (std::size_t i = before + skipped; i < norms.size(); ++i) {
       largest_of_rows = std::max(largest_of_rows, norms[i]);
     }

@@ -90,7 +90,7 @@ double half_heads(std::span<const double> head_errors) {
   double sum = 0.0;
   std::size_t heads = 0;
   while (heads < squares.size() && sum < half) sum += squares[heads++];
-  return static_cast<double>(heads) / static_cast<double>(head_errors.size());
+  return heads / static_cast<double>(head_errors.size());
 }
 
 LayerErrors layer_errors(const std::vector<ScoredLayerRow>& scored) {

@@ -39,7 +39,7 @@ double l2(const double* x, Index n) {
 
 LayerOutputs::LayerOutputs(Index rows, Index query_heads, Index hidden, std::size_t settings)
     : rows_(rows), query_heads_(query_heads), hidden_(hidden), settings_(settings) {
-  const auto outputs = static_cast<std::size_t>(rows * hidden);
+  const std::size_t outputs = rows * hidden;
   exact_.output.assign(outputs, 0.0);
   for (Sums& sums : settings_) {
     sums.output.assign(outputs, 0.0);
@@ -109,11 +109,10 @@ LayerErrors LayerOutputs::errors(std::size_t setting,
 
 double LayerOutputs::bytes(Index rows, Index query_heads, Index hidden, std::size_t settings,
                            int threads) {
-  const auto r = static_cast<double>(rows);
-  const auto output = 8.0 * r * static_cast<double>(hidden);
-  const double of_setting = output + 8.0 * r * static_cast<double>(query_heads);
-  return output + of_setting * static_cast<double>(settings) +
-         8.0 * static_cast<double>(kBlockRows * kBlockColumns) * 2.0 * threads;
+  const double r = rows;
+  const auto output = 8.0 * r * hidden;
+  const double of_setting = output + 8.0 * r * query_heads;
+  return output + of_setting * settings + 8.0 * (kBlockRows * kBlockColumns) * 2.0 * threads;
 }
 
 }  // namespace kvbench

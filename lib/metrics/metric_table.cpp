@@ -248,14 +248,14 @@ std::size_t CellMetrics::index_of(std::string_view path) {
   const auto found = std::find_if(numbers.begin(), numbers.end(),
                                   [&](const MetricNumber& each) { return each.path == path; });
   if (found == numbers.end()) throw std::logic_error("no metric " + std::string(path));
-  return static_cast<std::size_t>(found - numbers.begin());
+  return found - numbers.begin();
 }
 
 const std::vector<double>& RowValues::operator[](std::string_view column) const {
   const std::vector<std::string>& names = row_columns();
   const auto found = std::find(names.begin(), names.end(), column);
   if (found == names.end()) throw std::logic_error("no column " + std::string(column));
-  return columns.at(static_cast<std::size_t>(found - names.begin()));
+  return columns.at(found - names.begin());
 }
 
 }  // namespace kvbench

@@ -38,7 +38,7 @@ void check_partial_sums(const Stream& stream, const std::vector<Index>& rows) {
     for (int g = 0; g < shape.heads_per_kv; ++g) {
       const double* query = stream.query(g, row);
       const double size = wide * largest_size(query, shape.d);
-      if (size <= kMaxMagnitude / key / static_cast<double>(shape.d)) continue;
+      if (size <= kMaxMagnitude / key / shape.d) continue;
       if (size > kMaxMagnitude) fail_overflow(row, g);
       for (Index j = shape.first_visible(row); j < shape.visible_end(row); ++j) {
         double sum = 0.0;
@@ -60,7 +60,7 @@ std::vector<double> exponential_norms(const Kernels& kernels, const Stream& stre
     const Index query_index = std::ssize(norms);
     norms.push_back(std::sqrt(squares));
     if (NormSum::is_safe(squares)) continue;
-    const Index row = exact.rows[static_cast<std::size_t>(query_index / heads_per_kv)];
+    const Index row = exact.rows[query_index / heads_per_kv];
     LogitBlock block;
     kernels.logits(stream, {row}, block);
     const double* exps = block.exps.data() + query_index % heads_per_kv * block.tokens;
@@ -79,7 +79,7 @@ void check_sinks(const Stream& stream, const Reference& reference) {
   constexpr double kMinShare = 1e-290;  // an answer over its values
   if (!stream.shape.sinks) return;
   const ExactRows& exact = reference.exact;
-  const auto heads_per_kv = static_cast<std::size_t>(stream.shape.heads_per_kv);
+  const std::size_t heads_per_kv = stream.shape.heads_per_kv;
   for (std::size_t query_index = 0; query_index < exact.squared_sum.size(); ++query_index) {
     if (exact.squared_sum[query_index] > 0.0) continue;
     const std::size_t r = query_index / heads_per_kv;
@@ -109,12 +109,11 @@ Reference make_reference(const Kernels& kernels, const Stream& stream, std::vect
   Reference reference;
   reference.exact = kernels.exact_attention(stream, std::move(rows));
   const ExactRows& exact = reference.exact;
-  const auto heads_per_kv = static_cast<std::size_t>(stream.shape.heads_per_kv);
+  const std::size_t heads_per_kv = stream.shape.heads_per_kv;
   for (std::size_t query_index = 0; query_index < exact.max_logit.size(); ++query_index) {
     if (!std::isfinite(exact.max_logit[query_index]) ||
         !std::isfinite(exact.normalizer[query_index])) {
-      fail_overflow(exact.rows[query_index / heads_per_kv],
-                    static_cast<Index>(query_index % heads_per_kv));
+      fail_overflow(exact.rows[query_index / heads_per_kv], query_index % heads_per_kv);
     }
   }
   kernels.value_norms(stream, exact.rows, reference.value_spectral, reference.value_frobenius);

@@ -13,8 +13,7 @@ namespace {
 // Sum of the values that a row sees. Rows ascend, and their first visible tokens too.
 class VisibleSum {
  public:
-  explicit VisibleSum(const Stream& stream)
-      : stream_(stream), sum_(static_cast<std::size_t>(stream.shape.dv)) {}
+  explicit VisibleSum(const Stream& stream) : stream_(stream), sum_(stream.shape.dv) {}
 
   const std::vector<double>& at(Index row) {
     const Index first = stream_.shape.first_visible(row);
@@ -48,7 +47,7 @@ ErrorAccumulator scored(const Stream& stream, const Reference& reference,
   for (std::size_t r = 0; r < rows.size(); ++r) {
     answer_at(rows[r], answer.answer);
     for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
-      errors.add(static_cast<Index>(r), g, answer);
+      errors.add(r, g, answer);
     }
   }
   return errors;
@@ -94,8 +93,7 @@ TrivialAnswers trivial_answers(const Stream& stream, const Reference& reference)
   VisibleSum sum(stream);
   const ErrorAccumulator mean_value =
       scored(stream, reference, [&](Index row, std::vector<double>& z) {
-        const double count =
-            static_cast<double>(stream.shape.visible_end(row) - stream.shape.first_visible(row));
+        const double count = stream.shape.visible_end(row) - stream.shape.first_visible(row);
         const std::vector<double>& total = sum.at(row);
         for (std::size_t k = 0; k < z.size(); ++k) z[k] = total[k] / count;
       });

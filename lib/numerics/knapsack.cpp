@@ -14,9 +14,7 @@ constexpr double kRounding = 1e-9;  // relative room for rounding in bounds
 
 // The choice of least loss + price size, of equals the smallest.
 const KnapsackChoice& best_at(const std::vector<KnapsackChoice>& choices, double price) {
-  const auto cost = [price](const KnapsackChoice& c) {
-    return c.loss + price * static_cast<double>(c.size);
-  };
+  const auto cost = [price](const KnapsackChoice& c) { return c.loss + price * c.size; };
   return *std::min_element(choices.begin(), choices.end(), [&](const auto& a, const auto& b) {
     return cost(a) != cost(b) ? cost(a) < cost(b) : a.size < b.size;
   });
@@ -86,11 +84,11 @@ std::optional<std::vector<std::size_t>> least_loss(const Items& items, Index cap
     size_left[i] =
         size_left[i + 1] + std::min_element(items[i].begin(), items[i].end(), smaller)->size;
     const KnapsackChoice& best = best_at(items[i], known.price);
-    cost_left[i] = cost_left[i + 1] + best.loss + known.price * static_cast<double>(best.size);
+    cost_left[i] = cost_left[i + 1] + best.loss + known.price * best.size;
     for (const KnapsackChoice& choice : items[i]) scale += std::fabs(choice.loss);
   }
   if (size_left[0] > capacity) return std::nullopt;
-  const double room = kRounding * (scale + known.price * static_cast<double>(capacity));
+  const double room = kRounding * (scale + known.price * capacity);
   std::vector<std::vector<Partial>> sums = {{Partial{}}};
   for (std::size_t i = 0; i < items.size(); ++i) {
     std::vector<Partial>& next = sums.emplace_back();
@@ -100,8 +98,7 @@ std::optional<std::vector<std::size_t>> least_loss(const Items& items, Index cap
         const Partial sum{last[p].size + items[i][c].size, last[p].loss + items[i][c].loss,
                           static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(c)};
         if (sum.size + size_left[i + 1] > capacity) continue;
-        const double bound =
-            sum.loss + cost_left[i + 1] - known.price * static_cast<double>(capacity - sum.size);
+        const double bound = sum.loss + cost_left[i + 1] - known.price * (capacity - sum.size);
         if (!(bound > known.loss + room)) next.push_back(sum);
       }
     }

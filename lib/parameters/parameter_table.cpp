@@ -23,7 +23,7 @@ struct ParameterType<double> {
   static Value to_value(double x) { return x; }
   static double from_value(const Value& value) {
     const Index* integer = std::get_if<Index>(&value);
-    return integer != nullptr ? static_cast<double>(*integer) : std::get<double>(value);
+    return integer != nullptr ? (*integer) : std::get<double>(value);
   }
 };
 

@@ -143,7 +143,7 @@ bool acceptable(const Parameter& parameter, Value& value) {
     case Parameter::Kind::kTokens: {
       make_integer(value);
       if (const auto* integer = std::get_if<std::int64_t>(&value)) {
-        return in_range(parameter, static_cast<double>(*integer));
+        return in_range(parameter, *integer);
       }
       const auto* real = std::get_if<double>(&value);
       return parameter.kind == Parameter::Kind::kTokens && real != nullptr && *real > 0.0 &&
@@ -223,7 +223,7 @@ std::optional<std::string> check_value(const Parameter& parameter, Value& value)
   bool too_large = false;
   if (const auto* real = std::get_if<double>(&value)) too_large = *real > parameter.maximum;
   if (const auto* integer = std::get_if<std::int64_t>(&value)) {
-    too_large = static_cast<double>(*integer) > parameter.maximum;
+    too_large = (*integer) > parameter.maximum;
   }
   std::string clause = "must be " + allowed(parameter, too_large) + ", got " + quoted(value);
   if (const auto* word = std::get_if<std::string>(&value)) {

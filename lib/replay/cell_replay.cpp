@@ -55,7 +55,7 @@ CellReplay::CellReplay(const Stream& stream, const ReplaySetting& setting, const
       traffic_(stream.shape, setting.element_bytes, layout_,
                cell.algorithm->never_evicts(cell.params)),
       evidence_(setting.evidence, setting.rows),
-      values_summed_(static_cast<std::size_t>(stream.shape.heads_per_kv)),
+      values_summed_(stream.shape.heads_per_kv),
       kept_logits_(stream),
       calibrated_(calibrated_on(stream, cell)),
       watch_(cell.watch) {
@@ -161,7 +161,7 @@ void CellReplay::feed_until(Index row) {
 void CellReplay::score(std::size_t r, Index row, const RowBlock& block, Estimator& estimator) {
   cache_->read(algorithm_->sketch());
   estimator.set_sketch(algorithm_->sketch(), cache_->vectors());
-  const auto heads_per_kv = static_cast<std::size_t>(stream_.shape.heads_per_kv);
+  const std::size_t heads_per_kv = stream_.shape.heads_per_kv;
   for (std::size_t g = 0; g < heads_per_kv; ++g) {
     estimator.enqueue(cache_->attended(query_row(r, row, g)));
     values_summed_[g] = estimator.values_summed(static_cast<int>(g));
@@ -173,8 +173,8 @@ void CellReplay::score(std::size_t r, Index row, const RowBlock& block, Estimato
 }
 
 QueryRow CellReplay::query_row(std::size_t r, Index row, std::size_t g) const {
-  const auto heads_per_kv = static_cast<std::size_t>(stream_.shape.heads_per_kv);
-  const auto of_scored = static_cast<Index>(scored_ * heads_per_kv + g);
+  const std::size_t heads_per_kv = stream_.shape.heads_per_kv;
+  const Index of_scored = scored_ * heads_per_kv + g;
   return {row,
           static_cast<int>(g),
           static_cast<Index>(r * heads_per_kv + g),

@@ -108,11 +108,11 @@ void EvidenceMeter::look(const Sketch& sketch, const Stream& stream, const Query
 std::optional<EvidenceReport> EvidenceMeter::report() const {
   if (rows_.empty()) return std::nullopt;
   EvidenceReport out = sums_;
-  const auto count = static_cast<double>(out.held.size());
+  const double count = out.held.size();
   const auto held = std::accumulate(out.held.begin(), out.held.end(), Index{0});
-  out.held_share = static_cast<double>(held) / (count * static_cast<double>(out.tokens));
+  out.held_share = held / (count * out.tokens);
   out.mass_exact /= count;
-  if (defined_ > 0) out.mass_approximate = approximate_ / static_cast<double>(defined_);
+  if (defined_ > 0) out.mass_approximate = approximate_ / defined_;
   return out;
 }
 

@@ -31,7 +31,7 @@ void KeptLogits::compute(const Sketch& sketch, Index first, Index last) {
   }
   first_ = first;
   stride_ = keys.padded();
-  x_.resize(queries.size() * static_cast<std::size_t>(stride_));
+  x_.resize(queries.size() * stride_);
   parallel_for((stride_ + kColumnsPerTask - 1) / kColumnsPerTask, [&](Index t) {
     const Index begin = t * kColumnsPerTask;
     keys.logits(stream_.shape, queries, begin, std::min(begin + kColumnsPerTask, stride_),

@@ -10,7 +10,7 @@ namespace {
 // The number of `vector`, which the sketch keeps at place `own`; a new one if it changed.
 std::int32_t number_of(const std::vector<double>& vector, std::int32_t own,
                        std::vector<std::vector<double>>& all, std::vector<std::int32_t>& last) {
-  const auto at = static_cast<std::size_t>(own);
+  const std::size_t at = own;
   if (last.size() <= at) last.resize(at + 1, -1);
   if (last[at] < 0 || all[last[at]] != vector) {
     last[at] = static_cast<std::int32_t>(all.size());

@@ -32,8 +32,7 @@ void MemoryMeter::observe(const Sketch& sketch, Index row, const KeptCounts& wri
       lookup_bytes(sketch.lookup.shared_numbers, sketch.lookup.shared_bits, element_bytes_);
   report_.bytes = bytes;
   report_.exact_bytes = exact_bytes(shape_, element_bytes_);
-  report_.fraction =
-      static_cast<double>(report_.peak_bytes) / static_cast<double>(report_.exact_bytes);
+  report_.fraction = report_.peak_bytes / static_cast<double>(report_.exact_bytes);
 }
 
 }  // namespace kvbench

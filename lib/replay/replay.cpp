@@ -187,8 +187,8 @@ class Group {
       tokens = std::max(tokens, stream_.shape.visible_end(rows.back()));
     }
     const BlockRoom& held = room_.block;
-    const auto numbers = static_cast<std::size_t>(queries * tokens);
-    const auto abreast = static_cast<std::size_t>(numbers_abreast(queries, tokens));
+    const std::size_t numbers = queries * tokens;
+    const std::size_t abreast = numbers_abreast(queries, tokens);
     if (held.logits.logits.capacity() == numbers && held.exps.capacity() == abreast) return;
     room_ = {};
     room_.block.reserve(queries, tokens);

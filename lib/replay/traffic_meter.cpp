@@ -69,22 +69,22 @@ void TrafficMeter::observe(const Sketch& sketch, Index row, const std::vector<In
   const Read read = read_by(sketch, visible, cache);
   const Index exact = bytes_of(whole_tokens(visible), shape_, element_bytes_);
   ++rows_;
-  tokens_ += static_cast<double>(read.tokens);
-  bytes_ += static_cast<double>(read.bytes);
-  fraction_ += static_cast<double>(read.bytes) / static_cast<double>(exact);
+  tokens_ += read.tokens;
+  bytes_ += read.bytes;
+  fraction_ += read.bytes / static_cast<double>(exact);
   most_.tokens_read_max = std::max(most_.tokens_read_max, read.tokens);
   most_.bytes_read_max = std::max(most_.bytes_read_max, read.bytes);
   double summed = 0.0;
   for (const Index each : values_summed) {
-    summed += static_cast<double>(sketch.exact_numerator ? visible : each);
+    summed += sketch.exact_numerator ? visible : each;
   }
-  density_ += summed / static_cast<double>(values_summed.size()) / static_cast<double>(visible);
+  density_ += summed / values_summed.size() / visible;
 }
 
 TrafficReport TrafficMeter::report() const {
   TrafficReport report = most_;
   if (rows_ == 0) return report;
-  const auto rows = static_cast<double>(rows_);
+  const double rows = rows_;
   report.tokens_read_mean = tokens_ / rows;
   report.bytes_read_mean = bytes_ / rows;
   report.fraction = fraction_ / rows;

@@ -100,7 +100,7 @@ double Allocation::loss(const std::vector<LayerChoice>& choices) {
   const double sum =
       std::accumulate(choices.begin(), choices.end(), 0.0,
                       [](double so_far, const LayerChoice& each) { return so_far + each.loss; });
-  return sum / static_cast<double>(choices.size());
+  return sum / choices.size();
 }
 
 void AllocationCells::add(const Json& cell, std::size_t index, const std::string& path) {
@@ -168,7 +168,7 @@ Allocation AllocationCells::allocated(const Json& results, const std::string& pa
   std::map<std::string, std::vector<LayerChoice>> uniform;
   std::vector<int> without;  // layers in which no storage has all KV heads
   for (const auto& [layer, asked] : of.asked) {
-    const auto texts = static_cast<double>(of.texts.at(layer).size());
+    const double texts = of.texts.at(layer).size();
     auto& choices = layers.emplace_back();
     auto& sizes = items.emplace_back();
     const auto storages = of.layers.find(layer);
@@ -185,8 +185,7 @@ Allocation AllocationCells::allocated(const Json& results, const std::string& pa
         bytes += sum.bytes / sum.seeds;
       }
       const LayerChoice choice{layer, Json::parse(storage),
-                               static_cast<Index>(std::ceil(bytes / texts)),
-                               loss / static_cast<double>(asked.size())};
+                               static_cast<Index>(std::ceil(bytes / texts)), loss / asked.size()};
       choices.push_back(choice);
       sizes.push_back({choice.bytes, choice.loss});
       uniform[storage].push_back(choice);

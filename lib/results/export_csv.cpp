@@ -41,9 +41,9 @@ class Columns {
       std::size_t& place = places[section];
       const auto found = std::find(names.begin(), names.end(), name);
       if (found == names.end()) {
-        names.insert(names.begin() + static_cast<std::ptrdiff_t>(place), name);
+        names.insert(names.begin() + place, name);
       } else {
-        place = static_cast<std::size_t>(found - names.begin());
+        place = found - names.begin();
       }
       ++place;
     }

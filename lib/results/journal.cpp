@@ -266,13 +266,13 @@ void Journal::create(const Json& header, std::int64_t copy_from, std::int64_t co
 }
 
 std::size_t Journal::count(CellState state) const {
-  return static_cast<std::size_t>(std::count_if(
-      cells_.begin(), cells_.end(), [state](const Cell& cell) { return cell.state == state; }));
+  return std::count_if(cells_.begin(), cells_.end(),
+                       [state](const Cell& cell) { return cell.state == state; });
 }
 
 std::size_t Journal::count_layers(CellState state) const {
-  return static_cast<std::size_t>(std::count_if(
-      layers_.begin(), layers_.end(), [state](const Cell& layer) { return layer.state == state; }));
+  return std::count_if(layers_.begin(), layers_.end(),
+                       [state](const Cell& layer) { return layer.state == state; });
 }
 
 void Journal::append(std::size_t cell, const Json& record) { cells_[cell] = append_line(record); }

@@ -39,10 +39,10 @@ Json errors_json(const LayerErrors& errors) {
 }
 
 Json memory_json(const LayerResult& result) {
-  const double exact = static_cast<double>(result.exact_bytes);
+  const double exact = result.exact_bytes;
   return {{"peak_bytes", result.peak_bytes},
           {"exact_bytes", result.exact_bytes},
-          {"fraction", static_cast<double>(result.peak_bytes) / exact}};
+          {"fraction", result.peak_bytes / exact}};
 }
 
 }  // namespace

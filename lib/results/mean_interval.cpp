@@ -17,7 +17,7 @@ double central_probability(double theta, Index freedom) {
   double term = odd ? cosine : 1.0;
   double sum = freedom == 1 ? 0.0 : term;
   for (Index k = odd ? 3 : 2; k < freedom; k += 2) {
-    term *= cosine * cosine * static_cast<double>(k - 1) / static_cast<double>(k);
+    term *= cosine * cosine * (k - 1) / k;
     sum += term;
   }
   sum *= std::sin(theta);
@@ -37,7 +37,7 @@ double bisected_quantile(Index freedom) {
 // Fisher and Cornish's expansion, Abramowitz and Stegun 26.7.5.
 double expanded_quantile(Index freedom) {
   const double z = 1.959963984540054;
-  const double v = static_cast<double>(freedom);
+  const double v = freedom;
   const double s = z * z;
   const double g1 = (s + 1.0) / 4.0;
   const double g2 = ((5.0 * s + 16.0) * s + 3.0) / 96.0;
@@ -60,7 +60,7 @@ std::optional<MeanAndHalf> mean_and_half(const std::vector<double>& values,
   double units = 0.0;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (std::isnan(values[i])) continue;
-    const auto group = static_cast<std::size_t>(groups.group_of[i]);
+    const std::size_t group = groups.group_of[i];
     sum[group] += values[i];
     ++count[group];
     total += values[i];
@@ -83,8 +83,8 @@ std::optional<MeanAndHalf> mean_and_half(const std::vector<double>& values,
     const double scaled = std::scalbn(deviation, -exponent);
     squares += scaled * scaled;
   }
-  const double freedom = static_cast<double>(present - 1);
-  const double root = std::sqrt(squares * static_cast<double>(present) / freedom);
+  const double freedom = present - 1;
+  const double root = std::sqrt(squares * present / freedom);
   return MeanAndHalf{mean, std::scalbn(student_t_975(present - 1) * root, exponent)};
 }
 

@@ -240,13 +240,13 @@ std::vector<std::string> MergedJournals::folders() const {
 }
 
 std::size_t MergedJournals::count(CellState state) const {
-  return static_cast<std::size_t>(std::count_if(
-      cells_.begin(), cells_.end(), [state](const Cell& cell) { return cell.state == state; }));
+  return std::count_if(cells_.begin(), cells_.end(),
+                       [state](const Cell& cell) { return cell.state == state; });
 }
 
 std::size_t MergedJournals::count_layers(CellState state) const {
-  return static_cast<std::size_t>(std::count_if(
-      layers_.begin(), layers_.end(), [state](const Cell& layer) { return layer.state == state; }));
+  return std::count_if(layers_.begin(), layers_.end(),
+                       [state](const Cell& layer) { return layer.state == state; });
 }
 
 StoredRecord MergedJournals::stored_layer(std::size_t layer) const {

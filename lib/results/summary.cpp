@@ -74,7 +74,7 @@ std::optional<double> mean_of(const std::vector<double>& values) {
     ++count;
   }
   if (count == 0) return std::nullopt;
-  return sum / static_cast<double>(count);
+  return sum / count;
 }
 
 Index count_undefined(const std::vector<double>& values) {
@@ -118,7 +118,7 @@ Json means_of(SummarySlice& slice, const std::vector<std::string>& names, std::s
 }
 
 std::size_t place_in(const std::vector<std::string>& names, const char* name) {
-  return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+  return std::find(names.begin(), names.end(), name) - names.begin();
 }
 
 // Bytes over bytes of the units of a slice that `counts` is true for: a mean of the units' shares
@@ -449,9 +449,8 @@ double Summary::rows_bytes(double cells, double layers) {
 }
 
 double Summary::entry_bytes(double units, double seeds, double records) {
-  const double one =
-      SummarySlice::bytes(static_cast<double>(metric_count()), units, seeds, records);
-  return records > static_cast<double>(kMany) ? one : one * static_cast<double>(thread_count());
+  const double one = SummarySlice::bytes(metric_count(), units, seeds, records);
+  return records > kMany ? one : one * thread_count();
 }
 
 }  // namespace kvbench

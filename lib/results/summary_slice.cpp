@@ -61,7 +61,7 @@ void SummarySlice::Sums::reset(std::size_t things, std::size_t metrics) {
 std::optional<double> SummarySlice::Sums::mean(std::size_t thing, std::size_t metric) const {
   const std::size_t place = thing * width + metric;
   if (count[place] == 0) return std::nullopt;
-  return sum[place] / static_cast<double>(count[place]);
+  return sum[place] / count[place];
 }
 
 SummarySlice::SummarySlice(const SummaryRows& rows, const Layers& layers, std::optional<int> wanted,
@@ -189,7 +189,7 @@ std::optional<double> SummarySlice::deviation_over_seeds(std::size_t metric) {
   if (means.empty()) return std::nullopt;
   double center = 0.0;
   for (const double mean : means) center += mean;
-  center /= static_cast<double>(means.size());
+  center /= means.size();
   double squares = 0.0;
   for (const double mean : means) squares += (mean - center) * (mean - center);
   return std::sqrt(squares / static_cast<double>(means.size()));

@@ -198,7 +198,7 @@ class HeadCalibration {
  private:
   // Numbers of the KV heads [first, last) together.
   CalibratedNumbers made(const CalibratedLayer& layer, int first, int last) {
-    marks_.assign(static_cast<std::size_t>(last - first), std::vector<KeyMarks>(texts_.size()));
+    marks_.assign(last - first, std::vector<KeyMarks>(texts_.size()));
     next_ = 0;
     std::string place;
     const auto for_each = [&](const auto& visit) {
@@ -210,7 +210,7 @@ class HeadCalibration {
           place = fmt::format("{}, {}", text.place(), of_head);
           const auto data =
               text.dump->read_stream(text.sequence->name, layer.index, head, text.tokens);
-          KeyMarks& marks = marks_[static_cast<std::size_t>(head - first)][i];
+          KeyMarks& marks = marks_[head - first][i];
           if (marks.empty()) marks = key_marks(data->stream.keys, text.tokens);
           visit(data->stream, text.tokens);
         }

@@ -43,9 +43,8 @@ DumpShape read_dump_shape(const std::string& text) {
   }
   // The shape has at most as many numbers as a file could hold, so that products stay far below
   // 2^63.
-  const double all = static_cast<double>(numbers[0]) * static_cast<double>(numbers[1]) *
-                     static_cast<double>(numbers[2] + 2) * static_cast<double>(numbers[3]) *
-                     static_cast<double>(numbers[4]);
+  const double all =
+      numbers[0] * static_cast<double>(numbers[1]) * (numbers[2] + 2) * numbers[3] * numbers[4];
   if (!is_shape || at != end || all > 1e17) {
     throw InputError(
         fmt::format("--shape: must be layers x KV heads x query heads per KV head x d x tokens, as "
@@ -73,8 +72,7 @@ PlannedDump planned_dump(const DumpShape& shape) {
   if (shape.d % 2 == 0) {
     Rope rope;
     for (Index pair = 0; pair < shape.d / 2; ++pair) {
-      rope.inv_freq.push_back(
-          std::pow(1e4, -2.0 * static_cast<double>(pair) / static_cast<double>(shape.d)));
+      rope.inv_freq.push_back(std::pow(1e4, -2.0 * pair / shape.d));
     }
     stream.rope = std::make_shared<const Rope>(std::move(rope));
   }
@@ -87,8 +85,7 @@ PlannedDump planned_dump(const DumpShape& shape) {
 }
 
 double dump_bytes(const DumpShape& shape) {
-  return 2.0 * shape.layers * shape.kv_heads * (shape.heads_per_kv + 2.0) *
-         static_cast<double>(shape.d) * static_cast<double>(shape.tokens);
+  return 2.0 * shape.layers * shape.kv_heads * (shape.heads_per_kv + 2.0) * shape.d * shape.tokens;
 }
 
 std::unique_ptr<StreamData> drawn_stream(const WorkGroup& group, int kv_head, Index tokens) {

@@ -51,8 +51,7 @@ class ModelWorks {
         by_scope_[{group.first_tokens, cell.scope->layers, cell.scope->kv_heads}];
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
     if (results.has(work.key())) return results;
-    const auto streams =
-        static_cast<Index>(cell.scope->layers.size() * cell.scope->kv_heads.size());
+    const Index streams = cell.scope->layers.size() * cell.scope->kv_heads.size();
     const bool stay = streams_stay(group.shape, streams);
     std::vector<std::unique_ptr<StreamData>> staying;
     try {

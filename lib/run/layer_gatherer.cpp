@@ -45,7 +45,7 @@ LayerGatherer::LayerGatherer(const Plan& plan, const Dump& dump, std::vector<std
     for (std::size_t r = 0; r < residual_.size(); ++r) {
       const Index row = group_.rows[r];
       if (!group_.has_residual(row)) continue;
-      residual_[r] = norms.at(static_cast<std::size_t>(row - group_.first_residual));
+      residual_[r] = norms.at(row - group_.first_residual);
     }
   } catch (const InputError& error) {
     fail_all(error.what());
@@ -124,7 +124,7 @@ std::optional<LayerEvidence> LayerGatherer::evidence_of(const Gathered& gathered
   if (!gathered.has_evidence) return std::nullopt;
   LayerEvidence out;
   out.tokens = gathered.evidence_tokens;
-  out.heads_lost = static_cast<double>(gathered.lost) / static_cast<double>(gathered.asked);
+  out.heads_lost = gathered.lost / static_cast<double>(gathered.asked);
   for (const auto& [first, last] : group_.evidence->spans) {
     for (Index token = first; token <= last; ++token) {
       if (!std::binary_search(gathered.read_last.begin(), gathered.read_last.end(), token)) {
@@ -136,8 +136,7 @@ std::optional<LayerEvidence> LayerGatherer::evidence_of(const Gathered& gathered
 }
 
 LayerGatherer::Outcome LayerGatherer::outcome(std::size_t record) const {
-  const auto place = static_cast<std::size_t>(std::find(records_.begin(), records_.end(), record) -
-                                              records_.begin());
+  const std::size_t place = std::find(records_.begin(), records_.end(), record) - records_.begin();
   const Gathered& gathered = gathered_.at(place);
   if (!gathered.failure.empty()) return {std::nullopt, gathered.failure};
   LayerResult result;
@@ -151,19 +150,17 @@ LayerGatherer::Outcome LayerGatherer::outcome(std::size_t record) const {
   result.peak_bytes = gathered.peak_bytes;
   result.exact_bytes = gathered.exact_bytes;
   result.evidence = evidence_of(gathered);
-  result.seconds = seconds_ / static_cast<double>(records_.size());
+  result.seconds = seconds_ / records_.size();
   return {std::move(result), ""};
 }
 
 double LayerGatherer::bytes(const WorkGroup& group, std::size_t records, int threads) {
   if (group.hidden == 0 || records == 0) return 0.0;
-  const auto dv = static_cast<double>(group.shape.dv);
-  const double of_head = 8.0 * static_cast<double>(rows_of(group)) *
-                         static_cast<double>(group.shape.heads_per_kv) * dv;
-  const double weight = 8.0 * dv * static_cast<double>(group.hidden);
+  const double dv = group.shape.dv;
+  const double of_head = 8.0 * rows_of(group) * group.shape.heads_per_kv * dv;
+  const double weight = 8.0 * dv * group.hidden;
   return LayerOutputs::bytes(rows_of(group), query_heads(group), group.hidden, records, threads) +
-         of_head * static_cast<double>(records + 1) + weight +
-         static_cast<double>(group.wo_chunk_bytes);
+         of_head * (records + 1) + weight + group.wo_chunk_bytes;
 }
 
 }  // namespace kvbench

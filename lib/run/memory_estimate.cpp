@@ -39,9 +39,8 @@ constexpr double kLayerRecordBytes = 400.0;
 // metric that has values per row, and the one that is being sorted.
 double cell_columns() {
   const auto& metrics = all_metrics();
-  return 1.0 + static_cast<double>(
-                   std::count_if(metrics.begin(), metrics.end(),
-                                 [](const Metric& metric) { return metric.of_row != nullptr; }));
+  return 1.0 + std::count_if(metrics.begin(), metrics.end(),
+                             [](const Metric& metric) { return metric.of_row != nullptr; });
 }
 
 // Pieces that the cells of one KV head share: matrices and nets, and sums per token.
@@ -58,8 +57,8 @@ double own_vectors_bytes(const PlannedCell& cell, const WorkGroup& group) {
   if (!cell.algorithm->makes_values(*cell.params) || !cell.algorithm->most_kept) return 0.0;
   const StreamShape& shape = group.shape;
   const auto most = cell.algorithm->most_kept(*cell.params, shape, group.prompt);
-  const auto tokens = static_cast<double>(most ? most->tokens : shape.reach());
-  return tokens * (8.0 * static_cast<double>(shape.d + shape.dv) + 2.0 * kVectorBytes);
+  const double tokens = most ? most->tokens : shape.reach();
+  return tokens * (8.0 * (shape.d + shape.dv) + 2.0 * kVectorBytes);
 }
 
 // Bytes that cells of one KV head take by their algorithms' own account.
@@ -70,10 +69,10 @@ struct DeclaredMemory {
 
 DeclaredMemory declared_memory(const Plan& plan, const WorkGroup& group, const CellRange& cells) {
   const StreamShape& shape = group.shape;
-  const double copy = 8.0 * static_cast<double>(shape.tokens * (shape.d + shape.dv));
+  const double copy = 8.0 * (shape.tokens * (shape.d + shape.dv));
   DeclaredMemory all;
   plan.cells.for_each_to_run(cells, [&](const PlannedCell& cell, std::size_t cell_count) {
-    const auto count = static_cast<double>(cell_count);
+    const double count = cell_count;
     const CellMemory memory = cell.algorithm->memory(*cell.params, shape, group.prompt);
     all.held.emplace_back(memory.held + own_vectors_bytes(cell, group), count);
     all.working.emplace_back(std::max(copy, memory.working), count);
@@ -86,14 +85,12 @@ double model_bytes(const Plan& plan, const WorkGroup& group, const CellRange& ce
   double most = 0.0;
   plan.cells.for_each_to_run(cells, [&](const PlannedCell& cell, std::size_t) {
     if (!cell.scope) return;
-    const auto streams =
-        static_cast<Index>(cell.scope->layers.size() * cell.scope->kv_heads.size());
+    const Index streams = cell.scope->layers.size() * cell.scope->kv_heads.size();
     const ScopeSize size{streams, group.shape.heads_per_kv, group.shape.d, group.prompt,
                          group.shape.tokens};
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
     const Index at_once = streams_stay(group.shape, streams) ? streams : 1;
-    most =
-        std::max(most, static_cast<double>(at_once) * stream_bytes(group.shape) + work.bytes(size));
+    most = std::max(most, at_once * stream_bytes(group.shape) + work.bytes(size));
   });
   return most;
 }
@@ -103,20 +100,20 @@ double model_bytes(const Plan& plan, const WorkGroup& group, const CellRange& ce
 // and of each cell at work, logits of its decoded keys for the next rows.
 double stored_bytes(const Plan& plan, const WorkGroup& group, const CellRange& cells, double logits,
                     int threads) {
-  const auto n = static_cast<double>(group.shape.tokens);
-  const auto d = static_cast<double>(group.shape.d);
-  const auto dv = static_cast<double>(group.shape.dv);
+  const double n = group.shape.tokens;
+  const double d = group.shape.d;
+  const double dv = group.shape.dv;
   double count = 0.0;
   std::map<const Storage*, double> by_storage;
   plan.cells.for_each_to_run(cells, [&](const PlannedCell& cell, std::size_t cell_count) {
-    const auto seeds = static_cast<double>(cell_count);
+    const double seeds = cell_count;
     count += seeds;
     if (cell.storage) by_storage[cell.storage.get()] += seeds * 8.0 * n * (d + 3.0 * dv + 3.0);
   });
   if (by_storage.empty()) return 0.0;
   const double shared = 8.0 * n * (d + 3.0 * dv) + logits;
-  const double of_row = 8.0 * n * static_cast<double>(group.shape.heads_per_kv);
-  const double ahead = of_row * static_cast<double>(WrittenLogits::rows_at_once(group.shape));
+  const double of_row = 8.0 * n * group.shape.heads_per_kv;
+  const double ahead = of_row * WrittenLogits::rows_at_once(group.shape);
   double of_cells = 0.0;
   for (const auto& [storage, bytes] : by_storage) of_cells = std::max(of_cells, bytes);
   return shared + of_cells + ahead * std::min(count, static_cast<double>(threads));
@@ -132,9 +129,8 @@ double cache_bytes(const Plan& plan, const WorkGroup& group, const CellRange& ce
       if (file == nullptr) continue;
       const KeptHead* head = file->content->find({group.sequence, group.layer, cell.kv_head});
       if (head == nullptr) continue;
-      const auto vectors = static_cast<double>(head->d + head->dv);
-      sum += static_cast<double>(count) * static_cast<double>(head->rows) *
-             (kRowBytes + 16.0 * vectors);
+      const double vectors = head->d + head->dv;
+      sum += count * static_cast<double>(head->rows) * (kRowBytes + 16.0 * vectors);
     }
   });
   return sum;
@@ -142,10 +138,9 @@ double cache_bytes(const Plan& plan, const WorkGroup& group, const CellRange& ce
 
 // The program and its plan.
 double program_bytes(const Plan& plan) {
-  return kProgramBytes + kDumpLayerBytes * static_cast<double>(plan.dump_layers) +
-         plan_bytes(static_cast<double>(plan.cells.size()), static_cast<double>(plan.points)) +
-         kSettingBytes * static_cast<double>(plan.cells.settings().size()) +
-         kLayerRecordBytes * static_cast<double>(plan.layer_records.size());
+  return kProgramBytes + kDumpLayerBytes * plan.dump_layers +
+         plan_bytes(plan.cells.size(), plan.points) + kSettingBytes * plan.cells.settings().size() +
+         kLayerRecordBytes * plan.layer_records.size();
 }
 
 // Counts that the summary keeps of one setting, taken along the plan, where the cells of a head are
@@ -183,7 +178,7 @@ std::vector<SettingSize> setting_sizes(const Plan& plan) {
   std::vector<SettingSize> sizes(place.size());
   plan.cells.for_each_to_run(CellRange(0, plan.cells.size()),
                              [&](const PlannedCell& cell, std::size_t count) {
-                               sizes[place_of[cell.setting]].add(cell, static_cast<Index>(count));
+                               sizes[place_of[cell.setting]].add(cell, count);
                              });
   return sizes;
 }
@@ -215,18 +210,16 @@ FullestHead fullest_head(const Plan& plan, const WorkGroup& group) {
 }  // namespace
 
 double stream_bytes(const StreamShape& shape) {
-  const auto n = static_cast<double>(shape.tokens);
-  const auto d = static_cast<double>(shape.d);
-  const auto heads_per_kv = static_cast<double>(shape.heads_per_kv);
-  const double repeated =
-      shape.repeat ? (heads_per_kv + 1.0) * static_cast<double>(shape.repeat->rows()) * d : 0.0;
-  return 8.0 * (n * (d + static_cast<double>(shape.dv)) +
-                heads_per_kv * (n - static_cast<double>(shape.first_query)) * d +
+  const double n = shape.tokens;
+  const double d = shape.d;
+  const double heads_per_kv = shape.heads_per_kv;
+  const double repeated = shape.repeat ? (heads_per_kv + 1.0) * shape.repeat->rows() * d : 0.0;
+  return 8.0 * (n * (d + shape.dv) + heads_per_kv * (n - shape.first_query) * d +
                 (shape.wo_v_l1 ? heads_per_kv * n : 0.0) + repeated);
 }
 
 bool streams_stay(const StreamShape& shape, Index streams) {
-  return static_cast<double>(streams) * stream_bytes(shape) <= kStayingBytes;
+  return streams * stream_bytes(shape) <= kStayingBytes;
 }
 
 double estimate_results_bytes(const Plan& plan) {
@@ -234,13 +227,11 @@ double estimate_results_bytes(const Plan& plan) {
   double cells = 0.0;
   double largest = 0.0;
   for (const SettingSize& setting : settings) {
-    cells += static_cast<double>(setting.cells);
-    largest = std::max(largest, Summary::entry_bytes(static_cast<double>(setting.units),
-                                                     static_cast<double>(setting.seeds),
-                                                     static_cast<double>(setting.cells)));
+    cells += setting.cells;
+    largest = std::max(largest, Summary::entry_bytes(setting.units, setting.seeds, setting.cells));
   }
-  const auto layers = static_cast<double>(plan.layer_records.size());
-  const double skipped = static_cast<double>(plan.cells.size()) - cells;
+  const double layers = plan.layer_records.size();
+  const double skipped = plan.cells.size() - cells;
   return program_bytes(plan) + Summary::setting_bytes() * static_cast<double>(settings.size()) +
          Summary::record_bytes() * (cells + layers) + Summary::lacking_bytes() * skipped +
          Summary::rows_bytes(cells, layers) + largest;
@@ -257,21 +248,20 @@ double estimate_peak_bytes(const Plan& plan, const std::vector<bool>& groups, in
 double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threads,
                              std::size_t layer_records) {
   const StreamShape& shape = group.shape;
-  const auto n = static_cast<double>(shape.tokens);
-  const auto dv = static_cast<double>(shape.dv);
-  const auto heads_per_group = static_cast<double>(shape.heads_per_kv);
-  const auto scored = static_cast<double>(group.rows.size());
+  const double n = shape.tokens;
+  const double dv = shape.dv;
+  const double heads_per_group = shape.heads_per_kv;
+  const double scored = group.rows.size();
 
   const FullestHead fullest = fullest_head(plan, group);
   if (fullest.to_run == 0) return 0.0;
-  const auto most_cells = static_cast<double>(fullest.to_run);
+  const double most_cells = fullest.to_run;
 
-  const auto visited =
-      static_cast<double>(visited_rows(shape, group.prompt, group.rows, fullest.every_row).size());
+  const double visited = visited_rows(shape, group.prompt, group.rows, fullest.every_row).size();
   // Streams of the current head, and of the next one if it is read ahead.
   const double streams = (threads > 1 ? 2.0 : 1.0) * stream_bytes(shape);
   const double reference = 8.0 * scored * (heads_per_group * (dv + 3.0) + 2.0);
-  const double logits_of_row = static_cast<double>(BlockRoom::kBytes) * heads_per_group * n;
+  const double logits_of_row = BlockRoom::kBytes * heads_per_group * n;
   const double outputs = 8.0 * scored * heads_per_group * dv;
   const double cell = outputs + 8.0 * scored * heads_per_group * cell_columns() + kTokenBytes * n;
   const double at_work = std::min(most_cells, static_cast<double>(threads));
@@ -279,14 +269,14 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
   const DeclaredMemory declared = declared_memory(plan, group, fullest.cells);
   // Shared work is computed before any cell works. The errors of a cell that ends are
   // scaled in a copy.
-  const double working = std::max(pieces.scratch(static_cast<double>(threads)),
-                                  sum_of_largest(declared.working, at_work)) +
-                         at_work * outputs;
+  const double working =
+      std::max(pieces.scratch(threads), sum_of_largest(declared.working, at_work)) +
+      at_work * outputs;
   // Logits, and cells that are under way besides them: all, where not all rows are there at once.
   const auto blocks_and_cells = [&](std::size_t cells) {
-    const auto most = static_cast<double>(most_logit_bytes(cells));
+    const double most = most_logit_bytes(cells);
     const double logits = std::min(visited * logits_of_row, std::max(most, logits_of_row));
-    const auto all = static_cast<double>(cells);
+    const double all = cells;
     const double begun = visited * logits_of_row <= most ? std::min(all, at_work) : all;
     return logits + stored_bytes(plan, group, fullest.cells, logits, threads) + begun * cell +
            sum_of_largest(declared.held, begun);
@@ -294,8 +284,8 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
   // A run that resumes may have few cells left.
   const double rows_and_cells = std::max(blocks_and_cells(fullest.to_run),
                                          blocks_and_cells(std::min(fullest.to_run, kFewCells)));
-  return program_bytes(plan) + static_cast<double>(group.chunk_bytes) + streams + reference +
-         rows_and_cells + working + pieces.bytes() + cache_bytes(plan, group, fullest.cells) +
+  return program_bytes(plan) + group.chunk_bytes + streams + reference + rows_and_cells + working +
+         pieces.bytes() + cache_bytes(plan, group, fullest.cells) +
          model_bytes(plan, group, fullest.cells) +
          LayerGatherer::bytes(group, std::min(layer_records, group.layer_records.size()), threads);
 }
@@ -305,8 +295,7 @@ std::size_t layers_at_once(const Plan& plan, const WorkGroup& group, int threads
   const double more =
       LayerGatherer::bytes(group, 2, threads) - LayerGatherer::bytes(group, 1, threads);
   const std::size_t all = group.layer_records.size();
-  if (more <= 0.0 || one + more * static_cast<double>(all) <= limit)
-    return std::max<std::size_t>(1, all);
+  if (more <= 0.0 || one + more * all <= limit) return std::max<std::size_t>(1, all);
   return limit <= one ? 1 : 1 + static_cast<std::size_t>((limit - one) / more);
 }
 

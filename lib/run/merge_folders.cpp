@@ -240,8 +240,7 @@ MergeOutcome merge_folders(const MergeRequest& request, MergeObserver& observer)
   // Journals are read under the lock: of two merges the later one has what the earlier one had.
   std::optional<Target> target;
   if (errors.none()) errors.gather([&] { target.emplace(request, observer); });
-  const auto memory_limit =
-      static_cast<double>(request.memory_limit > 0 ? request.memory_limit : usable_memory());
+  const double memory_limit = request.memory_limit > 0 ? request.memory_limit : usable_memory();
   errors.gather(
       [&] { journals.emplace(folders_named(request.folders), *request.algorithms, memory_limit); });
   if (journals) {

@@ -8,7 +8,7 @@ namespace kvbench {
 double visible_tokens(const StreamShape& shape, const std::vector<Index>& rows) {
   double sum = 0.0;
   for (const Index row : rows) {
-    sum += static_cast<double>(shape.visible_end(row) - shape.first_visible(row));
+    sum += shape.visible_end(row) - shape.first_visible(row);
   }
   return sum;
 }
@@ -16,19 +16,18 @@ double visible_tokens(const StreamShape& shape, const std::vector<Index>& rows) 
 std::vector<double> head_multiply_adds(const Plan& plan, const WorkGroup& group) {
   std::vector<double> cells(group.kv_heads, 0.0);
   plan.cells.for_each_to_run(group.cells, [&](const PlannedCell& cell, std::size_t count) {
-    cells[cell.kv_head] += static_cast<double>(count);
+    cells[cell.kv_head] += count;
   });
-  const auto heads = static_cast<double>(
-      std::count_if(cells.begin(), cells.end(), [](double count) { return count > 0.0; }));
-  const auto d = static_cast<double>(group.shape.d);
-  const auto dv = static_cast<double>(group.shape.dv);
+  const double heads =
+      std::count_if(cells.begin(), cells.end(), [](double count) { return count > 0.0; });
+  const double d = group.shape.d;
+  const double dv = group.shape.dv;
   const double visible = group.shape.heads_per_kv * visible_tokens(group.shape, group.rows);
   double of_layer = 0.0;
   if (group.hidden > 0 && !group.layer_records.empty()) {
     const double query_heads = static_cast<double>(group.kv_heads) * group.shape.heads_per_kv;
-    of_layer = static_cast<double>(group.layer_records.size() + 1) *
-               static_cast<double>(group.rows.size()) * query_heads * dv *
-               static_cast<double>(group.hidden);
+    of_layer = (group.layer_records.size() + 1) * static_cast<double>(group.rows.size()) *
+               query_heads * dv * group.hidden;
   }
   std::vector<double> sums;
   for (const double count : cells) {

@@ -29,15 +29,15 @@ class StreamWatch : public ReplayWatch {
   StreamWatch(const StreamShape& shape, Index rows)
       : shape_(shape),
         rows_(rows),
-        since_(static_cast<std::size_t>(shape.tokens), kAbsent),
+        since_(shape.tokens, kAbsent),
         seen_(since_.size(), kAbsent),
-        outputs_(static_cast<std::size_t>(shape.heads_per_kv * rows * shape.dv), 0.0) {}
+        outputs_(shape.heads_per_kv * rows * shape.dv, 0.0) {}
 
   void kept(Index row, bool, const Sketch& sketch) override {
     std::vector<std::int32_t> now;
     for (const SketchRow& held : sketch.rows()) {
       if (held.token < 0) continue;
-      const auto token = static_cast<std::size_t>(held.token);
+      const std::size_t token = held.token;
       if (seen_[token] == row) continue;
       seen_[token] = row;
       now.push_back(held.token);
@@ -202,7 +202,7 @@ std::string stream_fingerprint(const Stream& stream) {
   add_numbers("key_bias\n", stream.key_bias);
   const auto add = [&](const ConstMatrix& matrix) {
     for (Index i = 0; i < matrix.rows; ++i) {
-      hash.add(matrix.row(i), static_cast<std::size_t>(matrix.cols) * sizeof(double));
+      hash.add(matrix.row(i), matrix.cols * sizeof(double));
     }
   };
   add(stream.keys);
@@ -210,7 +210,7 @@ std::string stream_fingerprint(const Stream& stream) {
   for (const ConstMatrix& queries : stream.queries) add(queries);
   for (const double* norms : stream.wo_v_l1) {
     hash.add("wo_v_l1");
-    hash.add(norms, static_cast<std::size_t>(shape.tokens) * sizeof(double));
+    hash.add(norms, shape.tokens * sizeof(double));
   }
   if (shape.repeat) {
     hash.add("repeat");

@@ -89,8 +89,7 @@ PlannedRun plan_run(RunRequest& request, OpenDumps dumps, RunObserver& observer)
   request.device.suit(dumps.planned);
   PlannedRun run;
   run.dumps = std::move(dumps.dumps);
-  run.memory_limit =
-      static_cast<double>(request.memory_limit > 0 ? request.memory_limit : usable_memory());
+  run.memory_limit = request.memory_limit > 0 ? request.memory_limit : usable_memory();
   run.plan = make_plan(request.sweep, std::move(dumps.planned), request.only, request.device.name(),
                        run.memory_limit);
   report_notes(notes_of_rows(run.plan), observer);

@@ -22,8 +22,7 @@ std::vector<std::pair<WorkKey, Bytes>> pieces_of(const PlannedCell& cell, const 
     pieces.emplace_back(cell.algorithm->model_work(*cell.params, seed).key(), Bytes{});
     return pieces;
   }
-  const double of_tokens = 8.0 * static_cast<double>(group.shape.heads_per_kv + 2) *
-                           static_cast<double>(group.shape.tokens);
+  const double of_tokens = 8.0 * (group.shape.heads_per_kv + 2) * group.shape.tokens;
   for (const SharedWork& piece :
        cell.algorithm->shared_work(*cell.params, group.shape, group.prompt, seed)) {
     pieces.emplace_back(piece.key(),
@@ -36,7 +35,7 @@ std::vector<std::pair<WorkKey, Bytes>> pieces_of(const PlannedCell& cell, const 
 
 void SharedPieces::add(const Plan& plan, const WorkGroup& group, const PlannedCell& cell,
                        std::size_t count) {
-  const auto seeds = static_cast<double>(plan.cells.seeds().size());
+  const double seeds = plan.cells.seeds().size();
   const bool is_varied = cell.seed && seeds > 1.0;
   std::map<WorkKey, Bytes> of_other;  // any two seeds will do
   if (is_varied) {
@@ -47,7 +46,7 @@ void SharedPieces::add(const Plan& plan, const WorkGroup& group, const PlannedCe
     piece.bytes = bytes.result;
     piece.scratch = bytes.scratch;
     const bool is_one = !is_varied || of_other.count(key) != 0;
-    piece.times = is_one ? 1.0 : std::min(piece.times + static_cast<double>(count), seeds);
+    piece.times = is_one ? 1.0 : std::min(piece.times + count, seeds);
   }
 }
 

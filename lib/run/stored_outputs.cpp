@@ -56,7 +56,7 @@ class ScaleFit {
       zd_ += z[c] * derivative[c] / norm;
       dd_ += derivative[c] * derivative[c] / norm;
     }
-    count_ += static_cast<double>(count);
+    count_ += count;
   }
 
   // The ratio of scales; nullopt where no output depends on the scale.
@@ -94,7 +94,7 @@ class StoredHead {
         rows_(rows),
         out_type_(layer.out_type),
         allowed_(allowed),
-        positions_(static_cast<std::size_t>(rows)) {
+        positions_(rows) {
     std::iota(positions_.begin(), positions_.end(), layer.tokens - rows);
     const int heads = static_cast<int>(layer.query_heads / layer.kv_heads);
     for (int g = 0; g < heads; ++g) {

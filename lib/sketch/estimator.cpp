@@ -17,7 +17,7 @@ void Estimator::set_sketch(const Sketch& sketch, const HeldVectors* held) {
 
 const WeightsByToken& Estimator::weights_of(int head) {
   if (!sketch_->differs_by_head()) return weights_;
-  const auto h = static_cast<std::size_t>(head);
+  const std::size_t h = head;
   if (by_head_.size() <= h) by_head_.resize(h + 1);
   if (!by_head_[h]) by_head_[h] = std::make_unique<WeightsByToken>(tokens_, head);
   by_head_[h]->take(*sketch_);

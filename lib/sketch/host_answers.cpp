@@ -282,7 +282,7 @@ std::optional<double> HostAnswers::divergence(const Sketch& sketch, const Weight
   double position_term = 0.0;
   if (sketch.cache_positions) {
     for (const std::int32_t token : cached_) {
-      const auto j = static_cast<std::size_t>(token);
+      const std::size_t j = token;
       position_term += weights.den()[j] * e.e[j] / sums.den * (x[j] - query.logits.read.x[j]);
     }
   } else if (x != query.logits.original.x) {

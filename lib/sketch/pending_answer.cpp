@@ -38,7 +38,7 @@ void PendingAnswer::set_sums(double shift, const TokenSums& sums) {
 }
 
 const Answer& PendingAnswer::finish(const double* numerator, Index dv) {
-  const auto size = static_cast<std::size_t>(dv);
+  const std::size_t size = dv;
   answer.numerator.resize(size, 0.0);
   answer.answer.assign(size, 0.0);
   for (std::size_t k = 0; k < size; ++k) {

@@ -65,7 +65,7 @@ void ResidentAnswers::compute() {
 }
 
 bool ResidentAnswers::underflowed(Index question) const {
-  const auto at = static_cast<std::size_t>(question);
+  const std::size_t at = question;
   const PendingAnswer& asked = questions_[at];
   return masses_[at].largest_den < kSafeDenominator &&
          canonical_exp(stream_.sink(asked.query.head) - asked.largest_logit) < kSafeDenominator;

@@ -12,7 +12,7 @@ namespace {
 Index groups_of(Index tokens) { return (tokens + Lanes::kCount - 1) / Lanes::kCount; }
 
 std::vector<double> zeros(Index tokens) {
-  return std::vector<double>(static_cast<std::size_t>(groups_of(tokens) * Lanes::kCount), 0.0);
+  return std::vector<double>(groups_of(tokens) * Lanes::kCount, 0.0);
 }
 
 // sum + low grows by x, low takes what rounding takes from the sum (Knuth's two-sum).
@@ -60,7 +60,7 @@ WeightsByToken::WeightsByToken(Index tokens, int head)
       kept_(den_),
       groups_(groups_of(tokens)),
       value_groups_(groups_of(tokens)),
-      first_(static_cast<std::size_t>(tokens), -1) {}
+      first_(tokens, -1) {}
 
 void WeightsByToken::take(const Sketch& sketch) {
   const auto part_of_scale = [&] { return is_factored() ? 1.0 : sketch.numerator_scale; };
@@ -98,7 +98,7 @@ void WeightsByToken::take(const Sketch& sketch) {
 }
 
 std::optional<WeightEntry> WeightsByToken::entry(std::int32_t token) const {
-  const auto j = static_cast<std::size_t>(token);
+  const std::size_t j = token;
   if (den_[j] == 0.0 && num_[j] == 0.0 && kept_[j] == 0.0) return std::nullopt;
   return WeightEntry{num_[j], den_[j], log_[j], token, kept_[j] != 0.0};
 }
@@ -181,7 +181,7 @@ void WeightsByToken::forget() {
 }
 
 void WeightsByToken::add(const SketchRow& row) {
-  const auto token = static_cast<std::size_t>(row.token);
+  const std::size_t token = row.token;
   groups_.add(group_of(token));
   den_[token] += row.w_den;
   if (row.own_value >= 0) return;
@@ -238,7 +238,7 @@ void WeightsByToken::link_all(const Sketch& sketch) {
 }
 
 void WeightsByToken::link(std::int32_t id, std::int32_t token) {
-  const auto at = static_cast<std::size_t>(id);
+  const std::size_t at = id;
   token_of_[at] = token;
   if (token < 0) return;
   std::int32_t* from = &first_[token];
@@ -248,7 +248,7 @@ void WeightsByToken::link(std::int32_t id, std::int32_t token) {
 }
 
 void WeightsByToken::unlink(std::int32_t id) {
-  const auto at = static_cast<std::size_t>(id);
+  const std::size_t at = id;
   if (token_of_[at] < 0) return;
   std::int32_t* from = &first_[token_of_[at]];
   while (*from != id) from = &next_[*from];
@@ -259,8 +259,8 @@ void WeightsByToken::unlink(std::int32_t id) {
 Index WeightsByToken::position_of(std::int32_t id) const {
   if (ids_.empty() || id < ids_.front()) return -1;
   // The place is this one if rows were erased at the beginning alone.
-  const auto likely = static_cast<std::size_t>(id - ids_.front());
-  if (likely < ids_.size() && ids_[likely] == id) return static_cast<Index>(likely);
+  const std::size_t likely = id - ids_.front();
+  if (likely < ids_.size() && ids_[likely] == id) return likely;
   const auto place = std::lower_bound(ids_.begin(), ids_.end(), id);
   return place != ids_.end() && *place == id ? place - ids_.begin() : -1;
 }
@@ -278,7 +278,7 @@ void WeightsByToken::follow(const std::vector<std::int32_t>& positions, std::siz
       ids_.erase(place);
       continue;
     }
-    const auto p = static_cast<std::size_t>(positions[c]);
+    const std::size_t p = positions[c];
     if (p == ids_.size()) {
       ids_.push_back(static_cast<std::int32_t>(token_of_.size()));
       token_of_.push_back(-1);
@@ -308,7 +308,7 @@ bool WeightsByToken::sum_changed(const Sketch& sketch, const std::vector<std::in
     if (row.token >= 0) dirty_.push_back(row.token);
   }
   for (const std::int32_t token : dirty_) {
-    const auto at = static_cast<std::size_t>(token);
+    const std::size_t at = token;
     const bool was_weighted = is_weighted(at);
     if (plain_[at] != 0.0) --plain_tokens_;
     den_[at] = plain_[at] = scaled_[at] = scaled_low_[at] = num_[at] = kept_[at] = 0.0;

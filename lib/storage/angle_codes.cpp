@@ -55,7 +55,7 @@ std::uint32_t nearest(int level, double angle) {
 std::array<double, 3> border_tangents(int level) {
   std::array<double, 3> out{};
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const double border = level == 1 ? static_cast<double>(i + 1) * (std::numbers::pi / 8)
+    const double border = level == 1 ? (i + 1) * (std::numbers::pi / 8)
                                      : 0.5 * (points_of(level)[i] + points_of(level)[i + 1]);
     const SineCosine of = canonical_sine_cosine(border);
     out[i] = of.sine / of.cosine;
@@ -85,8 +85,8 @@ AngleTable table_of(int level) {
   AngleTable out{};
   const std::size_t codes = std::size_t{1} << angle_bits(level);
   for (std::size_t code = 0; code < codes; ++code) {
-    const double angle = level == 1 ? (static_cast<double>(code) + 0.5) * (std::numbers::pi / 8)
-                                    : points_of(level)[code];
+    const double angle =
+        level == 1 ? (code + 0.5) * (std::numbers::pi / 8) : points_of(level)[code];
     const SineCosine of = canonical_sine_cosine(angle);
     out.sine[code] = of.sine;
     out.cosine[code] = of.cosine;

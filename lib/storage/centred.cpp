@@ -20,7 +20,7 @@ std::vector<double> prompt_mean(const CodecContext& context) {
   const ConstMatrix all =
       context.tensor == CacheTensor::kKeys ? context.stream.keys : context.stream.values;
   const Index rows = std::min(all.rows, context.prompt);
-  std::vector<double> mean(static_cast<std::size_t>(context.width()), 0.0);
+  std::vector<double> mean(context.width(), 0.0);
   for (Index j = 0; j < rows; ++j) {
     const double* row = all.row(j);
     for (std::size_t k = 0; k < mean.size(); ++k) mean[k] += row[k];

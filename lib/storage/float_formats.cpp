@@ -129,7 +129,7 @@ class ScaledFloats final : public Codec {
       code += kScaleBytes;
     }
     for (Index k = 0; k < width_; ++k) {
-      vectors(0, k) = static_cast<double>(static_cast<float>(get<F>(code + k)) * scale);
+      vectors(0, k) = static_cast<float>(get<F>(code + k)) * scale;
     }
   }
 

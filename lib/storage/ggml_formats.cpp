@@ -33,7 +33,7 @@ Numbers in_float32(const double* x) {
 }
 
 void put_scale(float scale, std::byte* out) {
-  const std::uint16_t bits = half_bits(static_cast<double>(scale));
+  const std::uint16_t bits = half_bits(scale);
   if (!std::isfinite(from_half(bits))) {
     throw CellError(fmt::format(
         "a block's scale or minimum, {}, is beyond the range of 16-bit floating point", scale));
@@ -164,7 +164,7 @@ struct SignedBytes {
     const float d = get_scale(in);
     for (std::size_t i = 0; i < 32; ++i) {
       const auto code = static_cast<std::int8_t>(std::to_integer<unsigned>(in[2 + i]));
-      vector[i] = static_cast<double>(static_cast<float>(code) * d);
+      vector[i] = static_cast<float>(code) * d;
     }
   }
 };
@@ -191,7 +191,7 @@ struct Centred {
     const float d = get_scale(in);
     const Codes codes = get_codes<kBits>(in + 2);
     for (std::size_t i = 0; i < codes.size(); ++i) {
-      vector[i] = static_cast<double>((static_cast<float>(codes[i]) - kMiddle) * d);
+      vector[i] = (static_cast<float>(codes[i]) - kMiddle) * d;
     }
   }
 };
@@ -220,7 +220,7 @@ struct FromLeast {
     const float m = get_scale(in + 2);
     const Codes codes = get_codes<kBits>(in + 4);
     for (std::size_t i = 0; i < codes.size(); ++i) {
-      vector[i] = static_cast<double>(static_cast<float>(codes[i]) * d + m);
+      vector[i] = static_cast<float>(codes[i]) * d + m;
     }
   }
 };

@@ -81,9 +81,9 @@ Fit improved(const float* x, Index count, const Fit& fit, float top, double& err
     const float code = code_of(x[i], fit, top);
     const float miss = x[i] - (code - fit.zero) / fit.scale;
     error += static_cast<double>(std::fabs(miss));
-    zero += static_cast<double>(code - (x[i] - shrunk(miss)) * fit.scale);
+    zero += code - (x[i] - shrunk(miss)) * fit.scale;
   }
-  return {fit.scale, static_cast<float>(zero / static_cast<double>(count))};
+  return {fit.scale, static_cast<float>(zero / count)};
 }
 
 class Hqq final : public Codec {
@@ -120,7 +120,7 @@ class Hqq final : public Codec {
       const float zero = get(code + (2 * g + 1) * number_bytes());
       for (Index k = g * group_; k < (g + 1) * group_; ++k) {
         const float number = static_cast<float>(codes.get(bits_));
-        vectors(0, k) = static_cast<double>((number - zero) * step);
+        vectors(0, k) = (number - zero) * step;
       }
     }
   }
@@ -140,7 +140,7 @@ class Hqq final : public Codec {
         Fit& fit = fits[g];
         fit = improved(x + g * group_, group_, fit, top_, error);
       }
-      const float mean = static_cast<float>(error / static_cast<double>(width_));
+      const float mean = static_cast<float>(error / width_);
       if (!(mean < best)) break;
       best = mean;
     }
@@ -150,7 +150,7 @@ class Hqq final : public Codec {
     if (in_float32_) {
       put_float(number, out);
     } else {
-      put_half(static_cast<double>(number), out);
+      put_half(number, out);
     }
   }
   float get(const std::byte* in) const {

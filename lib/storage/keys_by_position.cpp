@@ -10,9 +10,9 @@ namespace {
 
 void turn_rows(const Rope& rope, double sign, Index first, MutableMatrix rows) {
   Turn turn(rope);
-  std::vector<double> turned(static_cast<std::size_t>(rows.cols));
+  std::vector<double> turned(rows.cols);
   for (Index i = 0; i < rows.rows; ++i) {
-    turn.set(sign * static_cast<double>(first + i));
+    turn.set(sign * (first + i));
     turn.apply(rows.row(i), rows.cols, turned.data());
     std::copy(turned.begin(), turned.end(), rows.row(i));
   }
@@ -52,7 +52,7 @@ bool is_by_position(const Params& params) { return is_before_rope(params) || is_
 KeysByPosition::KeysByPosition(const Stream& stream, const Params& params)
     : before_rope_(is_before_rope(params)),
       bias_(is_less_bias(params) ? stream.key_bias : std::vector<double>()),
-      keys_(static_cast<std::size_t>(stream.keys.rows * stream.keys.cols)),
+      keys_(stream.keys.rows * stream.keys.cols),
       stream_(stream) {
   const MutableMatrix keys(keys_.data(), stream.keys.rows, stream.keys.cols);
   for (Index i = 0; i < keys.rows; ++i) std::copy_n(stream.keys.row(i), keys.cols, keys.row(i));
@@ -71,7 +71,7 @@ void KeysByPosition::add_bias(double sign, MutableMatrix keys, Index first) cons
   Turn turn(*stream_.shape.rope);
   std::vector<double> turned(bias_.size());
   for (Index i = 0; i < keys.rows; ++i) {
-    if (!before_rope_) turn.set(static_cast<double>(first + i));
+    if (!before_rope_) turn.set(first + i);
     turn.apply(bias_.data(), keys.cols, turned.data());
     double* row = keys.row(i);
     for (std::size_t k = 0; k < turned.size(); ++k) row[k] += sign * turned[k];

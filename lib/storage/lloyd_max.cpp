@@ -126,7 +126,7 @@ EvenDensity normal_density() {
 
 EvenDensity sphere_density(Index d) {
   const double root = std::sqrt(static_cast<double>(d));
-  const double power = 0.5 * static_cast<double>(d - 3);
+  const double power = 0.5 * (d - 3);
   return {std::min(root, kEnd), [root, power](double x) {
             const double t = x / root;
             const double w = (1.0 - t) * (1.0 + t);

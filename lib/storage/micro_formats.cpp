@@ -90,9 +90,7 @@ class NvFp4 final : public Codec {
   static constexpr Index kBytes = 9;
 
   NvFp4(CommonScale scale, const CodecContext& context)
-      : scale_(scale),
-        width_(context.width()),
-        common_(static_cast<double>(prompt_scale(scale, context, kLargest))) {}
+      : scale_(scale), width_(context.width()), common_(prompt_scale(scale, context, kLargest)) {}
 
   Index bytes() const override { return codes_at() + width_ / kNumbers * kBytes; }
   Index shared_bytes() const override { return scale_ == CommonScale::kTensor ? kScaleBytes : 0; }
@@ -101,7 +99,7 @@ class NvFp4 final : public Codec {
     if (scale_ == CommonScale::kToken) {
       const float own = scale_to({vectors.data, 1, width_}, kLargest);
       put_float(own, code);
-      common = static_cast<double>(own);
+      common = own;
     }
     code += codes_at();
     for (Index k = 0; k < width_; k += kNumbers, code += kBytes) {
@@ -109,8 +107,7 @@ class NvFp4 final : public Codec {
     }
   }
   void decode(const std::byte* code, MutableMatrix vectors) const override {
-    const double common =
-        scale_ == CommonScale::kToken ? static_cast<double>(get_float(code)) : common_;
+    const double common = scale_ == CommonScale::kToken ? get_float(code) : common_;
     code += codes_at();
     for (Index k = 0; k < width_; k += kNumbers, code += kBytes) {
       get_codes<kNumbers>(code + 1,

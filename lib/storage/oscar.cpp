@@ -110,10 +110,10 @@ Targets query_targets(const CalibrationTexts& texts) {
     const Seen seen(stream.shape, prompt);
     const Index d = stream.shape.d;
     Target& target = targets[stream.id.kv_head];
-    target.sum.resize(static_cast<std::size_t>(d * d));
+    target.sum.resize(d * d);
     for (const ConstMatrix& queries : stream.queries) {
       add_gram(seen.of(queries, stream.shape.first_query), {target.sum.data(), d, d});
-      target.weight += static_cast<double>(seen.last - seen.first);
+      target.weight += seen.last - seen.first;
     }
   });
   for (auto& [head, target] : targets) {
@@ -137,7 +137,7 @@ Targets value_targets(const CalibrationTexts& texts, const Targets& queries) {
     multiply(keys, {of_queries.sum.data(), d, d}, through.all());
     VectorRows weighted(values.rows, dv);
     Target& target = targets[stream.id.kv_head];
-    target.sum.resize(static_cast<std::size_t>(dv * dv));
+    target.sum.resize(dv * dv);
     for (Index t = 0; t < keys.rows; ++t) {
       const double weight = std::max(0.0, canonical_dot(through.row(t), keys.row(t), d));
       target.weight += weight;
@@ -176,8 +176,8 @@ Vector turning(Vector target, Index d) {
   mirror_upper({target.data(), d, d});
   SymmetricEigen eigen = symmetric_eigen(std::move(target), d);
   std::ranges::reverse(eigen.vectors);
-  Vector matrix(static_cast<std::size_t>(d * d));
-  Vector row(static_cast<std::size_t>(d));
+  Vector matrix(d * d);
+  Vector row(d);
   for (Vector& vector : eigen.vectors) {
     const auto largest =
         std::ranges::max_element(vector, {}, [](double x) { return std::fabs(x); });
@@ -200,7 +200,7 @@ const char* name_of(CacheTensor tensor) {
 Vector turning_of(const CalibrationTexts& texts, const Targets& queries, CacheTensor tensor) {
   const Targets targets = tensor == CacheTensor::kKeys ? queries : value_targets(texts, queries);
   const Vector target = mean_target(targets);
-  return turning(target, static_cast<Index>(std::llround(std::sqrt(std::ssize(target)))));
+  return turning(target, std::llround(std::sqrt(std::ssize(target))));
 }
 
 CalibratedNumbers calibrated_numbers(const Parameters&, const CalibrationTexts& texts) {
@@ -208,7 +208,7 @@ CalibratedNumbers calibrated_numbers(const Parameters&, const CalibrationTexts& 
   CalibratedNumbers out;
   for (const CacheTensor tensor : {CacheTensor::kKeys, CacheTensor::kValues}) {
     Vector matrix = turning_of(texts, queries, tensor);
-    const auto d = static_cast<Index>(std::llround(std::sqrt(std::ssize(matrix))));
+    const Index d = std::llround(std::sqrt(std::ssize(matrix)));
     out[name_of(tensor)] = {{d, d}, std::move(matrix)};
   }
   return out;
@@ -294,7 +294,7 @@ class Oscar final : public Codec {
 
   void limit(double* x) const {
     if (clip_ <= 0.0) return;
-    Vector sizes(static_cast<std::size_t>(d_));
+    Vector sizes(d_);
     for (Index k = 0; k < d_; ++k) sizes[k] = std::fabs(x[k]);
     const Index place = std::min(static_cast<Index>(clip_ * static_cast<double>(d_)), d_ - 1);
     std::nth_element(sizes.begin(), sizes.begin() + place, sizes.end());
@@ -325,7 +325,7 @@ class Oscar final : public Codec {
       const double scale = get_number(p_.scales, code);
       const double zero = get_number(p_.scales, code + bytes_of(p_.scales));
       for (Index k = first; k < first + group_; ++k) {
-        x[k] = (static_cast<double>(in.get(static_cast<int>(p_.bits))) - zero) * scale;
+        x[k] = (in.get(static_cast<int>(p_.bits)) - zero) * scale;
       }
     }
   }

@@ -58,7 +58,7 @@ void rows_of(const Factors& x, Index terms, const TermOf& term_of, const double*
       block<1, PanelCount, TermOf>, block<2, PanelCount, TermOf>, block<3, PanelCount, TermOf>,
       block<4, PanelCount, TermOf>, block<5, PanelCount, TermOf>, block<6, PanelCount, TermOf>};
   for (Index i = 0; i < out.rows; i += kRows) {
-    const auto rows = static_cast<std::size_t>(std::min<Index>(kRows, out.rows - i));
+    const std::size_t rows = std::min<Index>(kRows, out.rows - i);
     kBlocks[rows - 1]({x.data + i * x.row, x.row, x.term}, terms, term_of, panels, size,
                       out.row(i) + first, out.stride, out.cols - first);
   }

@@ -129,8 +129,7 @@ class AnglesOfBlocks final : public Codec {
     VectorRows y;
     std::vector<std::uint64_t> numbers;
 
-    explicit Scratch(Index d)
-        : y(d, kTogether), numbers(static_cast<std::size_t>(d / kBlock * kTogether)) {}
+    explicit Scratch(Index d) : y(d, kTogether), numbers(d / kBlock * kTogether) {}
     std::uint64_t* numbers_of(Index block) { return numbers.data() + block * kTogether; }
   };
 
@@ -153,7 +152,7 @@ class AnglesOfBlocks final : public Codec {
         const double* up = across + kTogether;
         find_angle_codes(level, across, up, count, codes.data());
         for (Index t = 0; t < count; ++t) {
-          const auto each = static_cast<std::size_t>(t);
+          const std::size_t each = t;
           numbers[t] |= codes[each] << shift_of(level, i);
           radii[each] = std::sqrt(fused(across[t], across[t], up[t] * up[t]));
         }
@@ -167,7 +166,7 @@ class AnglesOfBlocks final : public Codec {
     std::array<double, kTogether> most{};
     for (Index k = 0; k < kBlock; ++k) {
       for (std::size_t t = 0; t < static_cast<std::size_t>(count); ++t) {
-        const double size = std::fabs(y[k * kTogether + static_cast<Index>(t)]);
+        const double size = std::fabs(y[k * kTogether + t]);
         most[t] = most[t] < size ? size : most[t];
       }
     }
@@ -178,7 +177,7 @@ class AnglesOfBlocks final : public Codec {
     }
     for (Index k = 0; k < kBlock; ++k) {
       for (std::size_t t = 0; t < static_cast<std::size_t>(count); ++t) {
-        const double scaled = scales[t] * y[k * kTogether + static_cast<Index>(t)];
+        const double scaled = scales[t] * y[k * kTogether + t];
         sums[t] = fused(scaled, scaled, sums[t]);
       }
     }
@@ -207,7 +206,7 @@ class AnglesOfBlocks final : public Codec {
         double* across = y + 2 * i * kTogether;
         double* up = across + kTogether;
         for (Index t = 0; t < count; ++t) {
-          const auto code = static_cast<std::size_t>((numbers[t] >> shift_of(level, i)) & largest);
+          const std::size_t code = (numbers[t] >> shift_of(level, i)) & largest;
           across[t] = radii[t] * of.cosine[code];
           up[t] = radii[t] * of.sine[code];
         }
@@ -234,7 +233,7 @@ struct Steps {
   }
 };
 
-double top_of(Index bits) { return static_cast<double>((Index{1} << bits) - 1); }
+double top_of(Index bits) { return (Index{1} << bits) - 1; }
 
 // A group: of each pair the radii's and the angles' minimum and step; then of each pair the tokens'
 // radii and angles.
@@ -256,12 +255,12 @@ class AnglesOfPairs final : public Codec {
 
   void encode(ConstMatrix vectors, std::byte* code) const override {
     BitWriter out(code + codes_at());
-    const auto size = static_cast<std::size_t>(p_.group);
+    const std::size_t size = p_.group;
     Vector radii(size);
     Vector angles(size);
     for (Index pair = 0; pair < pairs_; ++pair) {
       for (std::size_t t = 0; t < size; ++t) {
-        const double* key = vectors.row(static_cast<Index>(t));
+        const double* key = vectors.row(t);
         const std::array<double, 2> at = {key[first_of(pair)], key[second_of(pair)]};
         radii[t] = vector_norm(at.data(), 2);
         angles[t] = canonical_angle(at[0], at[1]);

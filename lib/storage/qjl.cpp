@@ -159,7 +159,7 @@ class Qjl final : public Codec {
 
   // |k| and |k_o| of every token.
   void put_norms(ConstMatrix vectors, const std::vector<Index>& outliers, std::byte* code) const {
-    Vector norms(static_cast<std::size_t>(p_.group));
+    Vector norms(p_.group);
     vector_norms(vectors, norms.data());
     for (Index t = 0; t < p_.group; ++t) {
       put_norm(norms[t], code + t * token_bytes());
@@ -202,8 +202,7 @@ class Qjl final : public Codec {
   // Turns sums S^T b over `count` rows into sqrt(pi / 2) / count size S^T b.
   static void scale(const Vector& sizes, Index count, MutableMatrix sums) {
     for (Index t = 0; t < sums.rows; ++t) {
-      const double factor =
-          std::sqrt(std::numbers::pi / 2.0) / static_cast<double>(count) * sizes[t];
+      const double factor = std::sqrt(std::numbers::pi / 2.0) / count * sizes[t];
       double* x = sums.row(t);
       for (Index k = 0; k < sums.cols; ++k) x[k] *= factor;
     }

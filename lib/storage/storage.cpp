@@ -48,8 +48,8 @@ std::string text_of(const CodecSetting& setting) {
 class ZeroStream {
  public:
   explicit ZeroStream(const StreamShape& shape)
-      : zeros_(static_cast<std::size_t>(std::max(shape.d, shape.dv)), 0.0),
-        one_norms_(static_cast<std::size_t>(shape.wo_v_l1 ? shape.tokens : 0), 0.0) {
+      : zeros_(std::max(shape.d, shape.dv), 0.0),
+        one_norms_(shape.wo_v_l1 ? shape.tokens : 0, 0.0) {
     stream_.shape = shape;
     stream_.keys = {zeros_.data(), shape.tokens, shape.d, 0};
     stream_.values = {zeros_.data(), shape.tokens, shape.dv, 0};
@@ -174,7 +174,7 @@ Index StorageLayout::bytes(const KeptCounts& kept, const KeptCounts& written) co
 
 Index StorageLayout::key_numbers_bytes(Index numbers, Index keys, Index written) const {
   if (!keys_.codec || keys == 0) return numbers * element_bytes_;
-  const auto bytes = static_cast<double>(keys_.bytes(keys, written, element_bytes_));
+  const double bytes = keys_.bytes(keys, written, element_bytes_);
   return static_cast<Index>(
       std::ceil(static_cast<double>(numbers) * bytes / static_cast<double>(keys * keys_.width)));
 }
@@ -197,8 +197,8 @@ bool StorageLayout::on_arrival() const {
 }
 
 double StorageLayout::Part::written_bytes(int element_bytes) const {
-  return codec ? static_cast<double>(codec->counted_bytes()) / static_cast<double>(codec->group())
-               : static_cast<double>(width * element_bytes);
+  return codec ? codec->counted_bytes() / static_cast<double>(codec->group())
+               : (width * element_bytes);
 }
 
 Index StorageLayout::Part::most_waiting(Index tokens) const {
@@ -216,8 +216,8 @@ Index StorageLayout::reach() const {
   double written = 0.0;
   for (const Part* part : {&keys_, &values_}) {
     const double bytes = part->written_bytes(element_bytes_);
-    more += static_cast<double>(part->most_waiting(shape_.tokens)) *
-            std::max(0.0, static_cast<double>(part->width * element_bytes_) - bytes);
+    more +=
+        part->most_waiting(shape_.tokens) * std::max(0.0, (part->width * element_bytes_) - bytes);
     written += bytes;
   }
   return static_cast<Index>(std::ceil(more / written));

@@ -92,7 +92,7 @@ void HeldTensor::write_groups(const std::vector<std::int32_t>& tokens, Index wri
   if (!is_prefix) {
     throw CellError("a token was dropped from among those that the codec had written together");
   }
-  const auto group = static_cast<std::size_t>(tensor_.codec->group());
+  const std::size_t group = tensor_.codec->group();
   while (grouped_.size() + group <= static_cast<std::size_t>(written)) {
     const std::int32_t* first = tokens.data() + grouped_.size();
     write_group(first);
@@ -305,7 +305,7 @@ void StoredCache::write_own_vectors(const Sketch& sketch) {
     for (const SketchRow& row : sketch.rows()) {
       const std::int32_t index = index_of(row);
       if (index < 0) continue;
-      const auto i = static_cast<std::size_t>(index);
+      const std::size_t i = index;
       // A method that keeps all stores its own rows for an answer in its lookup, unquantised.
       const bool written =
           !is_float && !keeps_all_ && (row.token < 0 || tensor.is_written(row.token));
@@ -377,7 +377,7 @@ void StoredCache::find_logits() {
   }
   const std::vector<std::int32_t> waiting = std::move(other_keys_);
   other_keys_.clear();
-  const auto before = static_cast<std::ptrdiff_t>(written_keys_.size());
+  const std::ptrdiff_t before = written_keys_.size();
   const auto split = [&](std::int32_t token) {
     (keys_.is_written(token) ? written_keys_ : other_keys_).push_back(token);
   };
@@ -444,11 +444,11 @@ StoredErrors StoredCache::errors(const Sketch& sketch) const {
     if (row.own_value >= 0) own_values.insert(row.own_value);
   }
   for (const std::int32_t i : own_keys) {
-    const auto at = static_cast<std::size_t>(i);
+    const std::size_t at = i;
     keys.add(vectors_.own_keys[at].data(), sketch.own_keys[at].data(), shape.d);
   }
   for (const std::int32_t i : own_values) {
-    const auto at = static_cast<std::size_t>(i);
+    const std::size_t at = i;
     values.add(vectors_.own_values[at].data(), sketch.own_values[at].data(), shape.dv);
   }
   return {keys.relative(), values.relative()};

@@ -62,12 +62,12 @@ void vector_norms(ConstMatrix vectors, double* norms) {
       add_squares<kSideBySide>(rows, factors.data(), sums.data());
     } else {
       for (Index t = 0; t < count; ++t) {
-        const auto i = static_cast<std::size_t>(t);
+        const std::size_t i = t;
         add_squares<1>({rows.row(t), 1, rows.cols}, &factors[i], &sums[i]);
       }
     }
     for (Index t = 0; t < count; ++t) {
-      const auto i = static_cast<std::size_t>(t);
+      const std::size_t i = t;
       norms[first + t] = factors[i] > 0.0 ? std::sqrt(sums[i]) / factors[i] : 0.0;
     }
   }

@@ -15,7 +15,7 @@ constexpr Index kVectorsPerTask = 64;
 void decode_alone(StoredTensor& tensor) {
   const ConstMatrix written = tensor.written();
   const Codec& codec = *tensor.codec;
-  tensor.decoded.resize(static_cast<std::size_t>(written.rows * written.cols));
+  tensor.decoded.resize(written.rows * written.cols);
   std::mutex mutex;
   parallel_for((written.rows + kVectorsPerTask - 1) / kVectorsPerTask, [&](Index task) {
     const Index first = task * kVectorsPerTask;

@@ -208,7 +208,7 @@ class MeanSquared final : public TurboQuant {
   Index bytes() const override { return points_.bytes() + kStoredNormBytes; }
   Index shared_bytes() const override { return points_.shared_bytes(); }
   void encode_all(ConstMatrix vectors, std::byte* codes) const override {
-    Vector norms(static_cast<std::size_t>(vectors.rows));
+    Vector norms(vectors.rows);
     vector_norms(vectors, norms.data());
     VectorRows directions(vectors.rows, d_);
     find_directions(vectors, norms.data(), floor_, directions.all());
@@ -219,7 +219,7 @@ class MeanSquared final : public TurboQuant {
   void decode_all(const std::byte* codes, MutableMatrix vectors) const override {
     points_.decode(codes, bytes(), vectors);
     for (Index t = 0; t < vectors.rows; ++t) {
-      const double size = get_norm(norm_of(codes, static_cast<std::size_t>(t)));
+      const double size = get_norm(norm_of(codes, t));
       double* x = vectors.row(t);
       for (Index k = 0; k < d_; ++k) x[k] = size * x[k];
     }
@@ -248,8 +248,7 @@ class MeanSquared final : public TurboQuant {
         cc = std::fma(c[k], c[k], cc);
       }
       // A number and its point have the same sign: <y, c> is 0 for a zero vector alone.
-      if (uc > 0.0)
-        norms[static_cast<std::size_t>(t)] *= scale_ == Scale::kEden ? uc / cc : uu / uc;
+      if (uc > 0.0) norms[t] *= scale_ == Scale::kEden ? uc / cc : uu / uc;
     }
   }
 
@@ -276,7 +275,7 @@ class Unbiased final : public TurboQuant {
     return signs_.bytes() + (points_ ? points_->shared_bytes() : 0);
   }
   void encode_all(ConstMatrix vectors, std::byte* codes) const override {
-    Vector norms(static_cast<std::size_t>(vectors.rows));
+    Vector norms(vectors.rows);
     vector_norms(vectors, norms.data());
     VectorRows residuals(vectors.rows, d_);
     find_directions(vectors, norms.data(), 0.0, residuals.all());
@@ -295,8 +294,7 @@ class Unbiased final : public TurboQuant {
     for (std::size_t t = 0; t < norms.size(); ++t, codes += bytes()) {
       put_norm(norms[t], codes + norms_at());
       put_norm(gammas[t], codes + norms_at() + kStoredNormBytes);
-      put_signs<SignBit::kNotBelowZero>(projected.row(static_cast<Index>(t)), d_,
-                                        codes + signs_at());
+      put_signs<SignBit::kNotBelowZero>(projected.row(t), d_, codes + signs_at());
     }
   }
   void decode_all(const std::byte* codes, MutableMatrix vectors) const override {
@@ -318,7 +316,7 @@ class Unbiased final : public TurboQuant {
     for (Index t = 0; t < vectors.rows; ++t, codes += bytes()) {
       const double size = get_norm(codes + norms_at());
       const double gamma = get_norm(codes + norms_at() + kStoredNormBytes);
-      const double factor = std::sqrt(std::numbers::pi / 2.0) / static_cast<double>(d_) * gamma;
+      const double factor = std::sqrt(std::numbers::pi / 2.0) / d_ * gamma;
       const double* direction = directions.row(t);
       double* x = vectors.row(t);
       for (Index k = 0; k < d_; ++k) x[k] = size * std::fma(factor, x[k], direction[k]);

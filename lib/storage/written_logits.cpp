@@ -28,9 +28,9 @@ void WrittenLogits::expect(const std::vector<Index>& rows) {
 void WrittenLogits::begin(std::size_t first) {
   const StreamShape& shape = stream_.shape;
   first_ = first;
-  last_ = std::min(rows_.size(), first + static_cast<std::size_t>(rows_at_once(shape)));
+  last_ = std::min(rows_.size(), first + rows_at_once(shape));
   // Leftovers of earlier rows belong to tokens that are not asked for.
-  logits_.resize((last_ - first_) * static_cast<std::size_t>(shape.heads_per_kv * shape.tokens));
+  logits_.resize((last_ - first_) * (shape.heads_per_kv * shape.tokens));
   known_.assign(shape.tokens, 0);
 }
 
@@ -54,14 +54,13 @@ void WrittenLogits::compute(const std::vector<std::int32_t>& tokens, ConstMatrix
   }
   double* out = of_head(0);
   const auto of_query = [&](std::size_t q) {
-    const auto heads = static_cast<std::size_t>(shape.heads_per_kv);
+    const std::size_t heads = shape.heads_per_kv;
     return std::pair(static_cast<int>(q % heads), rows_[at_ + q / heads]);
   };
-  std::vector<double> scratch(queries.size() * static_cast<std::size_t>(kTileTokens));
+  std::vector<double> scratch(queries.size() * kTileTokens);
   for (std::size_t first = 0; first < tokens.size(); first += kTileTokens) {
     const std::size_t last = std::min(first + kTileTokens, tokens.size());
-    const std::vector<std::int32_t> some(tokens.begin() + static_cast<std::ptrdiff_t>(first),
-                                         tokens.begin() + static_cast<std::ptrdiff_t>(last));
+    const std::vector<std::int32_t> some(tokens.begin() + first, tokens.begin() + last);
     const bool follow_each_other =
         static_cast<std::size_t>(some.back() - some.front()) + 1 == some.size();
     const PackedKeys tile(decoded, some);
@@ -84,7 +83,7 @@ void WrittenLogits::compute(const std::vector<std::int32_t>& tokens, ConstMatrix
 
 double* WrittenLogits::of_head(int head) {
   const StreamShape& shape = stream_.shape;
-  const auto row = static_cast<Index>(at_ - first_);
+  const Index row = at_ - first_;
   return logits_.data() + (row * shape.heads_per_kv + head) * shape.tokens;
 }
 

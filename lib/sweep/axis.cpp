@@ -53,7 +53,7 @@ Generated range(double first, double last, double step) {
     return refused(
         fmt::format("is an empty axis: steps of {} from {} never reach {}", step, first, last));
   }
-  if (steps >= static_cast<double>(kMaxAxisValues)) return too_many(steps + 1.0);
+  if (steps >= kMaxAxisValues) return too_many(steps + 1.0);
   const double whole = std::nearbyint(steps);
   if (std::fabs(steps - whole) > 1e-9 * std::max(1.0, whole)) {
     const double below = first + std::floor(steps) * step;
@@ -96,7 +96,7 @@ Generated logspace(double lo, double hi, double count, Parameter::Kind kind) {
   if (!integral(count) || count < 1.0) {
     return refused("the count of a logspace must be an integer >= 1");
   }
-  if (count > static_cast<double>(kMaxAxisValues)) return too_many(count);
+  if (count > kMaxAxisValues) return too_many(count);
   if (count == 1.0 && lo != hi) return refused("a logspace with two ends has at least two values");
   const bool whole = kind == Parameter::Kind::kInteger ||
                      (kind == Parameter::Kind::kTokens && integral(lo) && integral(hi));
@@ -265,8 +265,8 @@ std::optional<Axis> listed(const json& given, const Parameter& parameter,
                "is an empty axis; list at least one value, or leave " + parameter.name + " out");
     return std::nullopt;
   }
-  if (given.size() > static_cast<std::size_t>(kMaxAxisValues)) {
-    errors.add(pointer, too_many(static_cast<double>(given.size())).error);
+  if (given.size() > kMaxAxisValues) {
+    errors.add(pointer, too_many(given.size()).error);
     return std::nullopt;
   }
   Axis axis{{}, pointer, false, true};

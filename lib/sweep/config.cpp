@@ -34,9 +34,9 @@ void SweepEntry::each_codec(const std::function<void(const CodecSetting&)>& visi
 }
 
 double SweepEntry::cells(std::size_t seeds) const {
-  const auto all = static_cast<double>(points());
-  const auto seeded = static_cast<double>(seeded_points);
-  const auto per_seed = static_cast<double>(seeds);
+  const double all = points();
+  const double seeded = seeded_points;
+  const double per_seed = seeds;
   double sum = 0.0;
   for (const auto& storage : storages) {
     sum += storage && storage->is_randomised() ? all * per_seed : all - seeded + seeded * per_seed;

@@ -69,10 +69,10 @@ class Planner {
       for (const SweepEntry& entry : config_.entries) {
         if (!selects(entry.where, group.sequence, group.layer)) continue;
         total += entry.cells(config_.seeds.size()) *
-                 static_cast<double>(selected_heads(config_.select, entry.where, group.kv_heads));
+                 selected_heads(config_.select, entry.where, group.kv_heads);
       }
     }
-    if (total > static_cast<double>(kMaxCells)) {
+    if (total > kMaxCells) {
       errors_.add("/algorithms", fmt::format("the sweep has {} cells, more than {}; shorten an "
                                              "axis, the seeds or the selection",
                                              count_text(total), kMaxCells));
@@ -83,7 +83,7 @@ class Planner {
     }
     double points = 0.0;
     for (const SweepEntry& entry : config_.entries) {
-      points += static_cast<double>(entry.points()) * static_cast<double>(entry.storages.size());
+      points += entry.points() * static_cast<double>(entry.storages.size());
     }
     const double bytes = plan_bytes(all_are_kept ? total : 0.0, points);
     constexpr double kSmall = 64.0 * 1024 * 1024;  // judged with what else a run needs
@@ -367,8 +367,7 @@ class Planner {
     if (count <= kTogether) {  // there may be millions of points, and threads take longer to wake
       make(0);
     } else {
-      parallel_for(static_cast<Index>((count + kTogether - 1) / kTogether),
-                   [&](Index i) { make(static_cast<std::size_t>(i) * kTogether); });
+      parallel_for((count + kTogether - 1) / kTogether, [&](Index i) { make(i * kTogether); });
     }
   }
 

@@ -9,7 +9,7 @@ std::size_t PlannedCells::head_of(std::size_t cell) const {
   const auto next = std::upper_bound(
       heads_.begin(), heads_.end(), cell,
       [](std::size_t c, const PlannedHead& head) { return c < *head.cells.begin(); });
-  return static_cast<std::size_t>(next - heads_.begin()) - 1;
+  return (next - heads_.begin()) - 1;
 }
 
 std::span<const PlannedHead> PlannedCells::heads(const CellRange& cells) const {

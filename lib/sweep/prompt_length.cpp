@@ -20,7 +20,7 @@ std::optional<Index> prompt_length(const std::optional<Value>& given,
                                    Index query_rows, const std::string& place, ErrorList& errors) {
   if (!given) return default_prompt(tokens, query_rows);
   if (const auto* fraction = std::get_if<double>(&*given)) {
-    return static_cast<Index>(std::floor(*fraction * static_cast<double>(tokens)));
+    return static_cast<Index>(std::floor(*fraction * tokens));
   }
   const bool from_dump = std::holds_alternative<std::string>(*given);
   if (from_dump && !of_dump) {

@@ -28,13 +28,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr auto kLastSeed = static_cast<std::int64_t>(kSeedRange.maximum);
+constexpr std::int64_t kLastSeed = kSeedRange.maximum;
 constexpr const char* kWanted = "name a sweep file (JSON, configs/README.md)";
 constexpr const char* kPromptRows = "prompt";
 // Bytes of the sweep's text with all of its defaults. Journals have it in their header, whose limit
 // is higher (results/journal_scan.cpp).
 constexpr std::size_t kMaxText = std::size_t{48} << 20;
-constexpr auto kMaxSeeds = static_cast<std::int64_t>(kSeedCountRange.maximum);
+constexpr std::int64_t kMaxSeeds = kSeedCountRange.maximum;
 
 // Reads the file key by key into `config` and, next to it, `config.resolved`.
 class Reader {
@@ -259,7 +259,7 @@ class Reader {
   }
 
   void read_seed_list(const json& given) {
-    if (given.size() > static_cast<std::size_t>(kMaxSeeds)) {
+    if (given.size() > kMaxSeeds) {
       errors_.add("/seeds",
                   fmt::format("lists {} seeds; at most {} are allowed", given.size(), kMaxSeeds));
       return;
@@ -324,7 +324,7 @@ class Reader {
       return;
     }
     resolved_["algorithms"] = json::array();
-    double points_left = static_cast<double>(kMaxCells);
+    double points_left = kMaxCells;
     double cells = 0.0;     // on one stream
     Index axis_values = 0;  // beyond one of each axis
     std::size_t bytes = exact_line(resolved_).size();
@@ -334,8 +334,7 @@ class Reader {
                              points_left, errors_);
       config_.wheres.emplace_back(child(read.entry.pointer, "where"), read.entry.where);
       if (!read.good) continue;
-      points_left -= static_cast<double>(read.entry.points()) *
-                     static_cast<double>(read.entry.storages.size());
+      points_left -= read.entry.points() * static_cast<double>(read.entry.storages.size());
       cells += read.entry.cells(config_.seeds.size());
       for (const auto& axis : read.entry.axes) {
         axis_values += std::ssize(axis.second) - 1;
@@ -356,7 +355,7 @@ class Reader {
       config_.entries.push_back(std::move(read.entry));
       resolved_["algorithms"].push_back(std::move(read.resolved));
     }
-    if (cells > static_cast<double>(kMaxCells)) {
+    if (cells > kMaxCells) {
       errors_.add("/algorithms", fmt::format("describes {} cells for each KV head, and a sweep "
                                              "has at most {}; shorten an axis or the seeds",
                                              count_text(cells), kMaxCells));

@@ -29,7 +29,7 @@ constexpr std::size_t kMaxStorages = 100'000;
 
 // Whether `count` of `what` are too many; an error then.
 bool too_many(double count, const char* what, const std::string& pointer, ErrorList& errors) {
-  if (count <= static_cast<double>(kMaxStorages)) return false;
+  if (count <= kMaxStorages) return false;
   errors.add(pointer, fmt::format("makes {} {}, more than the {} that a sweep may have; "
                                   "shorten an axis",
                                   count_text(count), what, kMaxStorages));
@@ -106,7 +106,7 @@ std::vector<CodecSetting> read_codec(const json& given, CacheTensor tensor,
   std::vector<std::pair<std::string, std::vector<Value>>> axes;
   double points = 1.0;
   for (const ParameterColumn& column : *columns) {
-    points *= static_cast<double>(column.axis.values.size());
+    points *= column.axis.values.size();
     axes.emplace_back(column.parameter->name, column.axis.values);
   }
   if (too_many(points, "settings of a codec", pointer, errors)) return {};
@@ -221,8 +221,7 @@ Storages read_element(const json& given, const std::string& pointer,
   }
   Storages storages;
   if (errors.count() != before ||
-      too_many(static_cast<double>(keys.size()) * static_cast<double>(values.size()), "storages",
-               pointer, errors)) {
+      too_many(keys.size() * static_cast<double>(values.size()), "storages", pointer, errors)) {
     return storages;
   }
   for (const CodecSetting& k : keys) {
@@ -265,7 +264,7 @@ std::optional<Storages> read_storages(const json& given, const std::string& poin
         all.push_back(std::move(storage));
       }
     }
-    if (too_many(static_cast<double>(all.size()), "storages", pointer, errors)) break;
+    if (too_many(all.size(), "storages", pointer, errors)) break;
   }
   return errors.count() == before ? std::optional(std::move(all)) : std::nullopt;
 }

@@ -85,7 +85,7 @@ std::optional<double> known_memory(const AlgorithmDescription& algorithm, const 
   const StoredBytes bytes(algorithm, params, storage, shape, prompt, element_bytes);
   const auto kept = algorithm.most_kept(params, shape, prompt);
   if (!kept || !bytes.known()) return std::nullopt;
-  return static_cast<double>(bytes(*kept)) / static_cast<double>(exact_bytes(shape, element_bytes));
+  return bytes(*kept) / static_cast<double>(exact_bytes(shape, element_bytes));
 }
 
 }  // namespace kvbench

@@ -210,9 +210,9 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
     }
   }
 
-  double points = static_cast<double>(entry.storages.size());
+  double points = entry.storages.size();
   for (const ParameterColumn& column : *columns) {
-    points *= static_cast<double>(column.axis.values.size());
+    points *= column.axis.values.size();
     entry.axes.emplace_back(column.parameter->name, column.axis.values);
   }
   if (points > points_left) {

@@ -121,7 +121,7 @@ std::vector<double> attention(const HeadData& head, const std::vector<double>& q
       for (Index c = 0; c < layout.d; ++c) dot += query[c] * key[c];
       dot *= layout.scale;
       if (layout.softcap > 0.0) dot = layout.softcap * std::tanh(dot / layout.softcap);
-      dot -= number(layout.alibi_slopes) * static_cast<double>(row - j);
+      dot -= number(layout.alibi_slopes) * (row - j);
       x[j] = dot;
       most = std::max(most, dot);
     }
@@ -167,8 +167,7 @@ void set_members(const SynthOptions& options, const StreamId& id, LayerLayout& l
     for (double& sink : layout.sinks) sink += *options.sinks;
   }
   for (Index h = 0; options.alibi && h < layout.query_heads; ++h) {
-    layout.alibi_slopes.push_back(
-        std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(layout.query_heads)));
+    layout.alibi_slopes.push_back(std::exp2(-8.0 * (h + 1) / layout.query_heads));
   }
 }
 

@@ -18,7 +18,7 @@ constexpr Index kDefaultClusters = 16;
 // U in (0, 1), exact in a double and so never 0 or 1.
 double unit53(std::uint32_t high, std::uint32_t low) {
   const std::uint64_t bits = ((static_cast<std::uint64_t>(high) << 32) | low) >> 12;
-  return static_cast<double>(2 * bits + 1) * 0x1p-53;
+  return (2 * bits + 1) * 0x1p-53;
 }
 
 // The draws of one tensor of one head.
@@ -128,7 +128,7 @@ class SynthHead {
   HeadData heavy_hitters() const {
     HeadData head = gaussian();
     const std::vector<double> along = direction();
-    const double lead = std::log(static_cast<double>(l_.tokens) / static_cast<double>(m_)) + 6.0;
+    const double lead = std::log(l_.tokens / static_cast<double>(m_)) + 6.0;
     const double each = std::sqrt(lead / l_.scale);
     const Draws place = draws("place");
     for (Index h = 0; h < m_; ++h) {
@@ -310,7 +310,7 @@ class SynthHead {
     for (Index i = 0; i < count; ++i) {
       double* row = rows.data() + i * l_.d;
       for (Index c = 0; c < half; ++c) {
-        const double angle = static_cast<double>(first + i) * rotation.inv_freq[c];
+        const double angle = (first + i) * rotation.inv_freq[c];
         const double a = row[c];
         const double b = row[c + half];
         row[c] = a * std::cos(angle) - b * std::sin(angle);
@@ -372,7 +372,7 @@ HeadData synth_head(const SynthOptions& options, const LayerLayout& layout, Elem
 std::vector<double> synth_wo(const SynthOptions& options, const LayerLayout& layout,
                              const std::string& sequence, int layer, Index query_head) {
   const Draws draws(options, {sequence, layer, static_cast<int>(query_head)}, "wo");
-  const auto inputs = static_cast<double>(layout.query_heads * layout.dv);
+  const double inputs = layout.query_heads * layout.dv;
   return normal_rows(draws, 0, layout.dv, layout.hidden, 1.0 / std::sqrt(inputs));
 }
 
@@ -390,8 +390,7 @@ RopeData synth_rope(const SynthOptions& options) {
   RopeData rope;
   rope.theta = options.theta;
   for (Index c = 0; c < options.d / 2; ++c) {
-    rope.inv_freq.push_back(
-        std::pow(options.theta, -2.0 * static_cast<double>(c) / static_cast<double>(options.d)));
+    rope.inv_freq.push_back(std::pow(options.theta, -2.0 * c / options.d));
   }
   return rope;
 }

@@ -52,7 +52,7 @@ std::int64_t AppendLog::append(std::string_view record) {
       if (::ftruncate(file_.get(), size_) == 0) throw IoError(error);
       throw IoError(error + " (part of a record remains at its end)");
     }
-    done += static_cast<std::size_t>(written);
+    done += written;
   }
   return std::exchange(size_, size_ + static_cast<std::int64_t>(record.size()));
 }
@@ -64,7 +64,7 @@ std::size_t AppendLog::read_some(std::int64_t offset, std::span<char> to) const 
 }
 
 std::string AppendLog::read(std::int64_t offset, std::int64_t bytes) const {
-  std::string text(static_cast<std::size_t>(bytes), '\0');
+  std::string text(bytes, '\0');
   if (read_some(offset, text) != text.size()) {
     throw IoError(path_ + ": was truncated while being read");
   }

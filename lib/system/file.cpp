@@ -72,7 +72,7 @@ bool write_fully(int descriptor, std::string_view bytes) {
       if (errno == EINTR) continue;
       return false;
     }
-    bytes.remove_prefix(static_cast<std::size_t>(written));
+    bytes.remove_prefix(written);
   }
   return true;
 }

@@ -52,7 +52,7 @@ std::optional<Key128> Key128::from_text(std::string_view text) {
     const bool is_digit = c >= '0' && c <= '9';
     if (!is_digit && !(c >= 'a' && c <= 'f')) return std::nullopt;
     std::uint64_t& half = i < 16 ? key.high : key.low;
-    half = half << 4 | static_cast<std::uint64_t>(is_digit ? c - '0' : c - 'a' + 10);
+    half = half << 4 | (is_digit ? c - '0' : c - 'a' + 10);
   }
   return key;
 }

@@ -14,7 +14,7 @@ std::optional<std::size_t> read_at(int descriptor, std::int64_t offset, std::spa
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return std::nullopt;
     if (got == 0) break;
-    done += static_cast<std::size_t>(got);
+    done += got;
   }
   return done;
 }

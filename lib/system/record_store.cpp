@@ -29,7 +29,7 @@ std::string temporary_folder() {
 
 RecordStore::RecordStore(std::string folder) : folder_(std::move(folder)) {}
 
-double RecordStore::most_bytes() { return 2.0 * static_cast<double>(kInMemory); }
+double RecordStore::most_bytes() { return 2.0 * kInMemory; }
 
 std::size_t RecordStore::add(std::string_view record) {
   offsets_.push_back(in_file_ + buffer_.size());
@@ -59,7 +59,7 @@ std::uint64_t RecordStore::end_of(std::size_t record) const {
 
 // Fills `bytes`, all of which are in the file.
 void RecordStore::read(std::uint64_t offset, std::string& bytes) const {
-  const auto got = read_at(file_.get(), static_cast<std::int64_t>(offset), bytes);
+  const auto got = read_at(file_.get(), offset, bytes);
   if (got == bytes.size()) return;
   if (got) errno = EIO;
   throw IoError(system_error(folder_, "read a temporary file"));
@@ -67,12 +67,11 @@ void RecordStore::read(std::uint64_t offset, std::string& bytes) const {
 
 std::string_view RecordStore::Reader::at(std::size_t record) {
   const std::uint64_t begin = store_.offsets_[record];
-  const auto size = static_cast<std::size_t>(store_.end_of(record) - begin);
+  const std::size_t size = store_.end_of(record) - begin;
   const bool is_next = record == last_ + 1;
   last_ = record;
   if (begin >= store_.in_file_) {
-    return std::string_view(store_.buffer_)
-        .substr(static_cast<std::size_t>(begin - store_.in_file_), size);
+    return std::string_view(store_.buffer_).substr(begin - store_.in_file_, size);
   }
   const bool is_here = begin >= window_begin_ && begin + size <= window_begin_ + window_.size();
   if (!is_here) {
@@ -82,7 +81,7 @@ std::string_view RecordStore::Reader::at(std::size_t record) {
     window_begin_ = begin;
     store_.read(begin, window_);
   }
-  return std::string_view(window_).substr(static_cast<std::size_t>(begin - window_begin_), size);
+  return std::string_view(window_).substr(begin - window_begin_, size);
 }
 
 }  // namespace kvbench

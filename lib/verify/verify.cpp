@@ -139,8 +139,7 @@ bool is_same_build(const Json& head) {
 
 Verification verify(const VerifyRequest& request, RunDevice& device, RunObserver& observer,
                     std::atomic<bool>& stop) {
-  const auto memory_limit =
-      static_cast<double>(request.memory_limit > 0 ? request.memory_limit : usable_memory());
+  const double memory_limit = request.memory_limit > 0 ? request.memory_limit : usable_memory();
   const FileRecords records(request.results, FileRecords::Kind::kCells, true);
   const Json& head = records.rest();
   Verification out;

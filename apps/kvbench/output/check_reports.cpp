@@ -86,8 +86,8 @@ std::vector<Case> cases_of(const CheckReport& report) {
 }
 
 std::size_t count_failures(const std::vector<Case>& cases) {
-  return static_cast<std::size_t>(std::count_if(
-      cases.begin(), cases.end(), [](const Case& one) { return !one.violations->empty(); }));
+  return std::count_if(cases.begin(), cases.end(),
+                       [](const Case& one) { return !one.violations->empty(); });
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ void add_violations(std::vector<Row>& rows, const std::string& bound,
     }
   }
   const std::size_t shown = std::min(found.size(), kMaxOfBound);
-  rows.insert(rows.end(), found.begin(), found.begin() + static_cast<std::ptrdiff_t>(shown));
+  rows.insert(rows.end(), found.begin(), found.begin() + shown);
   if (found.size() > shown) {
     rows.push_back({bound, "", "", fmt::format("and {} more", found.size() - shown), ""});
   }

@@ -20,11 +20,11 @@ constexpr std::chrono::milliseconds kBetweenDraws{100};
 
 // The longest way to say how far the run is that fits.
 std::string count_text(const ProgressState& state, std::size_t columns) {
-  const double rate = state.seconds > 0.0 ? static_cast<double>(state.done) / state.seconds : 0.0;
+  const double rate = state.seconds > 0.0 ? state.done / state.seconds : 0.0;
   const std::string count = fmt::format("{}/{}", state.done, state.total);
   std::string left;
   if (rate > 0.0) {
-    left = ", " + duration_text(static_cast<double>(state.total - state.done) / rate) + " left";
+    left = ", " + duration_text((state.total - state.done) / rate) + " left";
   }
   const std::vector<std::string> ways = {fmt::format("{} cells, {:.3g}/s{}", count, rate, left),
                                          count + " cells" + left, count + left, count};

@@ -35,7 +35,7 @@ void log_uncompared(const StoredOutputs& found, const std::string& dump) {
   constexpr std::size_t kShown = 20;
   const std::vector<std::string>& layers = found.without_out;
   if (layers.empty()) return;
-  const auto end = layers.begin() + static_cast<std::ptrdiff_t>(std::min(layers.size(), kShown));
+  const auto end = layers.begin() + std::min(layers.size(), kShown);
   log_text("{}: {} of {} layers have no out and were not compared (sequence/layer): {}{}\n", dump,
            layers.size(), layers.size() + found.compared, fmt::join(layers.begin(), end, ", "),
            layers.size() > kShown ? ", .." : "");

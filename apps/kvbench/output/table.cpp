@@ -8,7 +8,7 @@
 namespace kvbench {
 namespace {
 
-constexpr auto kDropped = static_cast<std::size_t>(-1);
+constexpr std::size_t kDropped = -1;
 // Narrower than the first a column is only once no other can be dropped, than the second never.
 constexpr std::size_t kWrapped = 20;
 constexpr std::size_t kNarrowest = 6;

@@ -33,7 +33,7 @@ class WidthTables {
     if (character.code < 0x300) return 1;
     if (!known_) return character.code < 0x1100 ? 1 : 2;  // too much rather than too little
     const int columns = ::wcwidth(static_cast<wchar_t>(character.code));
-    return columns < 0 ? 1 : static_cast<std::size_t>(columns);
+    return columns < 0 ? 1 : columns;
   }
 
  private:

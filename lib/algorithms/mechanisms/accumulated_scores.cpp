@@ -88,10 +88,10 @@ KeptScores::KeptScores(const CellContext& context, const Scoring& scoring, Posit
 // x -> exp(x - max x) / sum for the first `count` of scores_: the sum in eight parts, place modulo
 // 8, each ascending, and the sink last.
 void KeptScores::softmax(std::size_t count, double sink) {
-  constexpr auto kLanes = static_cast<std::size_t>(Lanes::kCount);
+  constexpr std::size_t kLanes = Lanes::kCount;
   const std::size_t padded = (count + kLanes - 1) / kLanes * kLanes;
   scores_.resize(padded);
-  std::fill(scores_.begin() + static_cast<Index>(count), scores_.end(), kNoScore);
+  std::fill(scores_.begin() + count, scores_.end(), kNoScore);
   Lanes largest = Lanes::all(sink);
   for (std::size_t p = 0; p < padded; p += kLanes) {
     largest = Lanes::max(largest, Lanes::load(&scores_[p]));
@@ -124,7 +124,7 @@ void KeptScores::add(const RowLogits& row, int g, const std::vector<std::int32_t
   } else if (!noise_.is_none()) {
     for (std::size_t p = 0; p < count; ++p) scores_[p] += noise_.draw(g, row.row, tokens[p]);
   }
-  const auto m = static_cast<double>(row.row - context_.prompt + 1);
+  const double m = row.row - context_.prompt + 1;
   const double tau = scoring_.tau_init + m * scoring_.tau_step;
   if (tau != 1.0) {
     for (double& x : scores_) x /= tau;
@@ -142,7 +142,7 @@ AccumulatedScores::AccumulatedScores(const CellContext& context, const Scoring& 
       scoring_(scoring),
       kept_scores_(context, scoring, subset.positions),
       subset_(subset),
-      scores_(static_cast<std::size_t>(shape_.heads_per_kv)) {
+      scores_(shape_.heads_per_kv) {
   sketch_.cache_positions = subset.positions == Positions::kCache;
   if (kept_scores_.has_token_noise()) noise_.resize(scores_.size());
 }
@@ -158,7 +158,7 @@ void AccumulatedScores::keep(Index token) {
 }
 
 void AccumulatedScores::drop(std::size_t place) {
-  const auto at = static_cast<Index>(place);
+  const Index at = place;
   tokens_.erase(tokens_.begin() + at);
   for (auto& head : scores_) head.erase(head.begin() + at);
   for (auto& head : noise_) head.erase(head.begin() + at);
@@ -195,12 +195,12 @@ void AccumulatedScores::finish_prompt() {
 void AccumulatedScores::answered(const RowLogits& row) {
   static const std::vector<double> none;
   for (int g = 0; g < row.heads_per_kv; ++g) {
-    const auto head = static_cast<std::size_t>(g);
+    const std::size_t head = g;
     kept_scores_.add(row, g, tokens_, noise_.empty() ? none : noise_[head], scores_[head].data());
   }
   if (std::ssize(tokens_) <= subset_.budget) return;
   const auto may_go = std::upper_bound(tokens_.begin(), tokens_.end(), row.row - subset_.recent);
-  const auto count = static_cast<std::size_t>(may_go - tokens_.begin());
+  const std::size_t count = may_go - tokens_.begin();
   if (count == 0) return;
   combine(subset_.group, scores_, count, combined_);
   drop(last_lowest(combined_.data(), count));
@@ -223,11 +223,10 @@ KeptCounts most_kept_by_score(const TokenCount& budget, Index numbers_per_head,
 }
 
 std::vector<double> combined_scores(const ScoreSums& scores, GroupRule group, PromptRange range) {
-  std::vector<double> combined(static_cast<std::size_t>(range.size()));
+  std::vector<double> combined(range.size());
   for (std::size_t j = 0; j < combined.size(); ++j) {
-    combined[j] = combine(group, static_cast<int>(scores.size()), [&](int g) {
-      return scores[g][static_cast<std::size_t>(range.first) + j];
-    });
+    combined[j] = combine(group, static_cast<int>(scores.size()),
+                          [&](int g) { return scores[g][range.first + j]; });
   }
   return combined;
 }

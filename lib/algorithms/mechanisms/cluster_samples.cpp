@@ -36,7 +36,7 @@ SketchRow ClusterSamples::sample(Index token, Index copies, Index n) const {
   row.token = copies > 0 ? static_cast<std::int32_t>(token) : -1;
   row.keeps_value = false;
   row.copies = static_cast<std::int32_t>(copies);
-  row.w_den = static_cast<double>(n) / static_cast<double>(t_) * static_cast<double>(copies);
+  row.w_den = n / static_cast<double>(t_) * copies;
   return row;
 }
 
@@ -70,13 +70,12 @@ void ClusterSamples::join(std::size_t cluster, Index token) {
 void ClusterSamples::join_one_by_one(std::size_t cluster, Index token, Index n) {
   for (Index i = 0; i < t_; ++i) {
     const Index place = first_row_[cluster] + i;
-    Index& next =
-        replaced_at_[cluster * static_cast<std::size_t>(t_) + static_cast<std::size_t>(i)];
+    Index& next = replaced_at_[cluster * t_ + i];
     if (next == n) {
       sketch_.replace(place, sample(token, 1, n));
       next = replaced_at(token, i, n);
     } else {
-      sketch_.set_weights(place, 0.0, static_cast<double>(n) / static_cast<double>(t_));
+      sketch_.set_weights(place, 0.0, n / static_cast<double>(t_));
     }
   }
 }
@@ -87,8 +86,7 @@ void ClusterSamples::join_thinning(std::size_t cluster, Index token, Index n) {
     const SketchRow& row = sketch_[place];
     if (row.token < 0) continue;
     Words words(draw_, token, row.token);
-    const Index gone =
-        std::binomial_distribution<Index>(row.copies, 1.0 / static_cast<double>(n))(words);
+    const Index gone = std::binomial_distribution<Index>(row.copies, 1.0 / n)(words);
     replaced += gone;
     sketch_.replace(place, sample(row.token, row.copies - gone, n));
   }

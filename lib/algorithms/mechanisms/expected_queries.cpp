@@ -14,7 +14,7 @@ namespace {
 
 constexpr Index kQueriesAtOnce = 64;
 
-std::size_t size_of(Index rows, Index cols) { return static_cast<std::size_t>(rows * cols); }
+std::size_t size_of(Index rows, Index cols) { return rows * cols; }
 
 // Queries before rotation, some rows at a time: [rows][d] of each query head.
 class UnrotatedQueries {
@@ -50,7 +50,7 @@ class UnrotatedQueries {
 };
 
 void divide(std::vector<double>& numbers, Index by) {
-  for (double& x : numbers) x /= static_cast<double>(by);
+  for (double& x : numbers) x /= by;
 }
 
 using Vectors = std::vector<std::vector<double>>;  // by query head
@@ -65,8 +65,7 @@ void for_each_block(const CalibrationTexts& texts, const RowsOfText& rows, const
 }
 
 Vectors means(const CalibrationTexts& texts, const RowsOfText& rows, Index& total) {
-  Vectors out(static_cast<std::size_t>(texts.heads_per_kv),
-              std::vector<double>(static_cast<std::size_t>(texts.d), 0.0));
+  Vectors out(texts.heads_per_kv, std::vector<double>(texts.d, 0.0));
   for_each_block(texts, rows, [&](UnrotatedQueries& queries, Index count) {
     for (std::size_t g = 0; g < out.size(); ++g) {
       for (Index r = 0; r < count; ++r) {
@@ -108,9 +107,7 @@ void turn_both_sides(const Turn& turn, Index d, std::vector<double>& s) {
   for (int side = 0; side < 2; ++side) {
     for (Index a = 0; a < d; ++a) turn.apply(s.data() + a * d, d, turned.data() + a * d);
     for (Index a = 0; a < d; ++a) {
-      for (Index b = 0; b < d; ++b)
-        s[size_of(b, d) + static_cast<std::size_t>(a)] =
-            turned[size_of(a, d) + static_cast<std::size_t>(b)];
+      for (Index b = 0; b < d; ++b) s[size_of(b, d) + a] = turned[size_of(a, d) + b];
     }
   }
 }
@@ -205,7 +202,7 @@ ExpectedAttention::Result ExpectedAttention::compute(const SharedContext& contex
   } else {
     queries = expected_queries(stream, tokens, context.prompt, future, covariance);
   }
-  Result total(static_cast<std::size_t>(tokens.size()), 0.0);
+  Result total(tokens.size(), 0.0);
   for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
     std::vector<double> head = expected_logits(queries, g, stream, tokens);
     softmax(head.data(), head.size(), "expected logits of the prompt");

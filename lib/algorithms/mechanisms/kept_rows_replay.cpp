@@ -78,7 +78,7 @@ void KeptRowsReplay::leave_window(Index row) {
 
 // Adds row number `r` of the kept rows at decode row `now`.
 void KeptRowsReplay::add(std::int32_t r, Index now) {
-  const auto at = static_cast<std::size_t>(r);
+  const std::size_t at = r;
   const KeptRow& kept = kept_.rows[at];
   const bool out_of_window = kept.token >= 0 && kept.token < shape_.first_visible(now);
   if (kept.end <= now || out_of_window) return;

@@ -25,7 +25,7 @@ std::vector<const double*> keys_of(const Stream& stream, const std::vector<std::
 std::vector<double> unit_keys(const std::vector<const double*>& keys, Index d,
                               const std::function<double(double)>& length) {
   std::vector<double> out;
-  out.reserve(keys.size() * static_cast<std::size_t>(d));
+  out.reserve(keys.size() * d);
   for (const double* key : keys) {
     const double divisor = length(std::sqrt(canonical_dot(key, key, d)));
     for (Index k = 0; k < d; ++k) out.push_back(key[k] / divisor);
@@ -62,7 +62,7 @@ void for_each_cosine(const std::vector<double>& a, const std::vector<double>& b,
 }
 
 double cosines_bytes(Index rows, Index columns, Index d) {
-  return 8.0 * static_cast<double>(d * (rows + 2 * columns) + kCosinesAtOnce * columns);
+  return 8.0 * (d * (rows + 2 * columns) + kCosinesAtOnce * columns);
 }
 
 void for_each_nearest(
@@ -75,7 +75,7 @@ void for_each_nearest(
                   unit_keys(keys_of(stream, among), d, length), d,
                   [&](Index i, const double* cosines) {
                     const double* best = std::max_element(cosines, cosines + among.size());
-                    visit(tokens[i], static_cast<std::size_t>(best - cosines), *best);
+                    visit(tokens[i], best - cosines, *best);
                   });
 }
 

@@ -63,7 +63,7 @@ struct Design {
   // visit(first, block) for all blocks, in order.
   template <class Visit>
   void each(const Visit& visit) const {
-    AlignedDoubles block(static_cast<std::size_t>(kReferencesAtOnce * columns));
+    AlignedDoubles block(kReferencesAtOnce * columns);
     for (Index first = 0; first < rows; first += kReferencesAtOnce) {
       const Index last = std::min(rows, first + kReferencesAtOnce);
       fill(first, last, block.data());
@@ -82,7 +82,7 @@ struct Solved {
 // sum of squares of each column, rows ascending.
 template <class Fill>
 AlignedDoubles column_squares(const Design<Fill>& design) {
-  AlignedDoubles squares(static_cast<std::size_t>(design.columns), 0.0);
+  AlignedDoubles squares(design.columns, 0.0);
   design.each([&](Index, ConstMatrix x) {
     for (Index r = 0; r < x.rows; ++r) {
       for (Index j = 0; j < x.cols; ++j) {
@@ -98,7 +98,7 @@ AlignedDoubles column_squares(const Design<Fill>& design) {
 template <class Fill>
 void solve_dual(const Design<Fill>& design, ConstMatrix y, double shift, MutableMatrix out) {
   const Index n = design.rows;
-  AlignedDoubles transposed(static_cast<std::size_t>(design.columns * n));
+  AlignedDoubles transposed(design.columns * n);
   design.each([&](Index first, ConstMatrix x) {
     for (Index r = 0; r < x.rows; ++r) {
       for (Index j = 0; j < x.cols; ++j) {
@@ -107,11 +107,11 @@ void solve_dual(const Design<Fill>& design, ConstMatrix y, double shift, Mutable
     }
   });
   const ConstMatrix xt(transposed.data(), design.columns, n);
-  AlignedDoubles gram(static_cast<std::size_t>(n * n), 0.0);
+  AlignedDoubles gram(n * n, 0.0);
   add_gram(xt, {gram.data(), n, n});
   const std::optional<Cholesky> factor = Cholesky::of({gram.data(), n, n}, shift);
   if (!factor) fail_singular_fit();
-  AlignedDoubles dual(static_cast<std::size_t>(n * y.cols));
+  AlignedDoubles dual(n * y.cols);
   for (Index r = 0; r < n; ++r) std::copy(y.row(r), y.row(r) + y.cols, dual.data() + r * y.cols);
   factor->solve({dual.data(), n, y.cols});
   multiply(xt, {dual.data(), n, y.cols}, out);
@@ -140,7 +140,7 @@ Solved solve_ridge(const Design<Fill>& design, ConstMatrix y, double ridge, bool
     trace += out.gram.empty() ? squares[i] : gram(i, i);
   }
   if (trace == 0.0) return out;  // X is 0: the least solution
-  const double shift = ridge * trace / static_cast<double>(t);
+  const double shift = ridge * trace / t;
   if (by_dual) {
     solve_dual(design, y, shift, solution);
     return out;
@@ -156,7 +156,7 @@ template <class Fill>
 double residual(const Design<Fill>& design, ConstMatrix solution, ConstMatrix y) {
   double error = 0.0;
   double whole = 0.0;
-  AlignedDoubles fitted(static_cast<std::size_t>(kReferencesAtOnce * y.cols));
+  AlignedDoubles fitted(kReferencesAtOnce * y.cols);
   design.each([&](Index first, ConstMatrix x) {
     multiply(x, solution, {fitted.data(), x.rows, y.cols});
     for (Index r = 0; r < x.rows; ++r) {
@@ -248,7 +248,7 @@ class Fit {
     parallel_for(tasks_of(last - first), [&](Index task) {
       const Index from = first + task * kReferencesPerTask;
       const Index to = std::min(last, from + kReferencesPerTask);
-      AlignedDoubles x(static_cast<std::size_t>(kReferencesPerTask * logits_.stride()));
+      AlignedDoubles x(kReferencesPerTask * logits_.stride());
       logits_.block(from, to, x.data());
       for (Index q = from; q < to; ++q) take(q, x.data() + (q - from) * logits_.stride());
     });
@@ -318,15 +318,14 @@ void ReferenceLogits::block(Index first, Index last, double* x) const {
 }
 
 ReferenceAttention reference_attention(const References& references, const StreamShape& shape) {
-  const auto count = static_cast<double>(references.rows() * shape.heads_per_kv);
-  const auto tokens = static_cast<double>(references.tokens());
-  return {references, 8.0 * (count * static_cast<double>(shape.dv + 2) +
-                             tokens * static_cast<double>(kReferencesAtOnce + shape.d + 8))};
+  const double count = references.rows() * shape.heads_per_kv;
+  const double tokens = references.tokens();
+  return {references, 8.0 * (count * (shape.dv + 2) + tokens * (kReferencesAtOnce + shape.d + 8))};
 }
 
 // Logits of reference q become its softmax `a`; false if it sees no token.
 bool ReferenceAttention::normalise(Index q, double* a, Result& out) const {
-  const auto at = static_cast<std::size_t>(q);
+  const std::size_t at = q;
   const Index tokens = references.tokens();
   out.largest[at] = exponentiate(a, tokens);
   out.sum[at] = sum_of(a, tokens);
@@ -343,7 +342,7 @@ void ReferenceAttention::add_scores(const double* block, Index count, Index stri
     for (Index r = 0; r < count; ++r) {
       const double* a = block + r * stride;
       for (Index j = task * kTokensPerTask; j < end; ++j) {
-        const auto at = static_cast<std::size_t>(j);
+        const std::size_t at = j;
         out.rms[at] = std::fma(a[j], a[j], out.rms[at]);
         out.max[at] = std::max(out.max[at], a[j]);
         out.mean[at] += a[j];
@@ -362,12 +361,12 @@ ReferenceAttention::Result ReferenceAttention::compute(const SharedContext& cont
   const Index count = logits.count();
   Result out;
   for (auto* scores : {&out.rms, &out.max, &out.mean}) {
-    scores->assign(static_cast<std::size_t>(tokens), 0.0);
+    scores->assign(tokens, 0.0);
   }
   out.largest.resize(count);
   out.sum.resize(count);
   out.outputs.assign(count * dv, 0.0);
-  AlignedDoubles block(static_cast<std::size_t>(kReferencesAtOnce * logits.stride()));
+  AlignedDoubles block(kReferencesAtOnce * logits.stride());
   for (Index first = 0; first < count; first += kReferencesAtOnce) {
     const Index last = std::min(count, first + kReferencesAtOnce);
     parallel_for(tasks_of(last - first), [&](Index task) {
@@ -395,7 +394,7 @@ ReferenceAttention::Result ReferenceAttention::compute(const SharedContext& cont
     add_scores(block.data(), last - first, logits.stride(), out);
   }
   out.seeing = std::count_if(out.sum.begin(), out.sum.end(), [](double s) { return s > 0.0; });
-  const auto seeing = static_cast<double>(std::max<Index>(1, out.seeing));
+  const double seeing = std::max<Index>(1, out.seeing);
   for (double& score : out.rms) score = std::sqrt(score / seeing);
   for (double& score : out.mean) score /= seeing;
   return out;
@@ -419,9 +418,9 @@ void fail_singular_fit() {
 }
 
 double fit_bytes(Index references, Index tokens, const StreamShape& shape, const FitRule& rule) {
-  const auto r = static_cast<double>(references);
-  const auto t = static_cast<double>(tokens);
-  const auto dv = static_cast<double>(shape.dv);
+  const double r = references;
+  const double t = tokens;
+  const double dv = shape.dv;
   // X X^T with its factor, and X^T; else X^T X with its factor.
   const double solved = references < tokens ? r * (t + 2.0 * r + dv) : 2.0 * t * t;
   double weights = 0.0;
@@ -429,8 +428,8 @@ double fit_bytes(Index references, Index tokens, const StreamShape& shape, const
   // To descend, X^T X is kept, and needed twice more.
   if (rule.weights && rule.steps > 0) weights = t * t + std::max(solved, 2.0 * t * t);
   const double values = (rule.values ? solved + 2.0 * t * dv : 0.0) + t * dv;
-  const double blocks = static_cast<double>(kReferencesAtOnce) * (t + dv);
-  return 8.0 * (std::max(weights, values) + blocks + t * static_cast<double>(shape.d + 16));
+  const double blocks = kReferencesAtOnce * (t + dv);
+  return 8.0 * (std::max(weights, values) + blocks + t * (shape.d + 16));
 }
 
 FittedRows fit_rows(const Stream& stream, const References& references,

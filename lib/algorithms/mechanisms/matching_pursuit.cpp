@@ -26,8 +26,8 @@ class Pursuit {
         references_(std::ssize(sums)),
         e_(exponentials),
         residual_(sums),
-        taken_(static_cast<std::size_t>(tokens), 0),
-        correlation_(static_cast<std::size_t>(tokens)) {}
+        taken_(tokens, 0),
+        correlation_(tokens) {}
 
   void choose(Index count) {
     for (Index step = 1; size() < count; ++step) {
@@ -97,7 +97,7 @@ class Pursuit {
   Index best_free() const {
     Index best = -1;
     for (Index j = 0; j < tokens_; ++j) {
-      const auto at = static_cast<std::size_t>(j);
+      const std::size_t at = j;
       if (taken_[at] != 0) continue;
       if (best < 0 || correlation_[at] > correlation_[best]) best = j;
     }
@@ -119,7 +119,7 @@ class Pursuit {
     const Index t = size();
     weights_.clear();
     if (t > 0) {
-      AlignedDoubles gram(static_cast<std::size_t>(t * t), 0.0);
+      AlignedDoubles gram(t * t, 0.0);
       double trace = 0.0;
       for (Index j = 0; j < t; ++j) {
         const std::vector<double>& with = gram_[j];
@@ -128,8 +128,7 @@ class Pursuit {
         }
         trace += with.back();
       }
-      const auto factor =
-          Cholesky::of({gram.data(), t, t}, rule_.ridge * trace / static_cast<double>(t));
+      const auto factor = Cholesky::of({gram.data(), t, t}, rule_.ridge * trace / t);
       if (!factor) fail_singular_fit();
       weights_ = moments_;
       factor->solve({weights_.data(), t, 1});
@@ -166,8 +165,7 @@ class Pursuit {
 
 ReferenceExponentials reference_exponentials(const References& references,
                                              const StreamShape& shape) {
-  return {references, 8.0 * static_cast<double>(references.rows() * shape.heads_per_kv) *
-                          static_cast<double>(references.tokens())};
+  return {references, 8.0 * (references.rows() * shape.heads_per_kv) * references.tokens()};
 }
 
 AlignedDoubles ReferenceExponentials::compute(const SharedContext& context) const {
@@ -176,11 +174,11 @@ AlignedDoubles ReferenceExponentials::compute(const SharedContext& context) cons
   std::iota(all.begin(), all.end(), static_cast<std::int32_t>(references.first_token));
   const ReferenceLogits logits(context.stream, references, std::move(all));
   const Index count = logits.count();
-  AlignedDoubles out(static_cast<std::size_t>(tokens * count));
+  AlignedDoubles out(tokens * count);
   parallel_for((count + kReferencesOfTask - 1) / kReferencesOfTask, [&](Index task) {
     const Index first = task * kReferencesOfTask;
     const Index last = std::min(count, first + kReferencesOfTask);
-    AlignedDoubles x(static_cast<std::size_t>(kReferencesOfTask * logits.stride()));
+    AlignedDoubles x(kReferencesOfTask * logits.stride());
     logits.block(first, last, x.data());
     for (Index q = first; q < last; ++q) {
       double* row = x.data() + (q - first) * logits.stride();
@@ -200,8 +198,8 @@ PursuedTokens pursue(const AlignedDoubles& exponentials, const std::vector<doubl
 }
 
 double pursuit_bytes(Index tokens, Index count) {
-  const auto t = static_cast<double>(count);
-  return 20.0 * t * t + 64.0 * t + 16.0 * static_cast<double>(tokens);
+  const double t = count;
+  return 20.0 * t * t + 64.0 * t + 16.0 * tokens;
 }
 
 }  // namespace kvbench

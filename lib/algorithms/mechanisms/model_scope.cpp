@@ -20,7 +20,7 @@ namespace kvbench {
 namespace {
 
 constexpr Index kRowsAtOnce = 30;  // half of kRowsInMemory, for two threads
-constexpr Index kMinRows = 512;  // decode rows for which the streams are read once
+constexpr Index kMinRows = 512;    // decode rows for which the streams are read once
 // The same where they are in memory: more rows mean more tokens that are kept no longer.
 constexpr Index kRowsInMemory = 60;
 
@@ -87,7 +87,7 @@ void decode_logits(const ModelContext& context, const Scoring& scoring, std::uin
     for (int g = 0; g < stream.shape.heads_per_kv; ++g) out.sinks.push_back(stream.sink(g));
     if (out.heads.size() < out.sinks.size()) out.heads.resize(out.sinks.size());
     for (std::size_t h = first_head; h < out.sinks.size(); ++h) {
-      const auto numbers = static_cast<std::size_t>((last - first) * out.stride);
+      const std::size_t numbers = (last - first) * out.stride;
       if (numbers > out.heads[h].capacity())
         out.heads[h] = UnfilledDoubles();  // nothing of it is to be copied
       out.heads[h].resize(numbers);
@@ -100,8 +100,7 @@ void decode_logits(const ModelContext& context, const Scoring& scoring, std::uin
       for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
         std::vector<const double*> queries;
         for (Index row = start; row < end; ++row) queries.push_back(stream.query(g, row));
-        double* x = out.heads[first_head + static_cast<std::size_t>(g)].data() +
-                    (start - first) * out.stride;
+        double* x = out.heads[first_head + g].data() + (start - first) * out.stride;
         keys.logits(stream.shape, queries, 0, seen_by_last, x, out.stride);
         if (!stream.shape.alibi && noise.is_none()) continue;
         for (Index row = start; row < end; ++row, x += out.stride) {
@@ -174,7 +173,7 @@ void add_scores(const DecodeLogits& logits, Index row, double tau,
 // Rows whose logits take no more than `bytes`, at least one; `kept`: tokens before the first row.
 Index rows_within(double bytes, Index heads, Index kept) {
   const double numbers = bytes / sizeof(double) / static_cast<double>(std::max<Index>(heads, 1));
-  const double half = static_cast<double>(kept) / 2.0;  // r (kept + r) <= numbers
+  const double half = kept / 2.0;  // r (kept + r) <= numbers
   return std::max<Index>(1, static_cast<Index>(std::sqrt(half * half + numbers) - half));
 }
 
@@ -217,11 +216,10 @@ ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Inde
       const Index lo = pass.shape.first_visible(row);
       std::size_t left = 0;
       while (logits.columns[kept[left]] < lo) ++left;
-      kept.erase(kept.begin(), kept.begin() + static_cast<Index>(left));
-      f.erase(f.begin(), f.begin() + static_cast<Index>(left));
+      kept.erase(kept.begin(), kept.begin() + left);
+      f.erase(f.begin(), f.begin() + left);
       scores.assign(kept.size(), 0.0);
-      const double tau =
-          scoring.tau_init + static_cast<double>(row - prompt + 1) * scoring.tau_step;
+      const double tau = scoring.tau_init + (row - prompt + 1) * scoring.tau_step;
       add_scores(logits, r, tau, kept, e, scores);
       for (std::size_t p = 0; p < f.size(); ++p) {
         f[p] = std::fma(scoring.decay, f[p], scoring.gain * scores[p]);
@@ -232,8 +230,7 @@ ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Inde
             kept.begin(), kept.end(),
             [&](std::int32_t column) { return logits.columns[column] <= row - recent; });
         if (may_go != kept.begin()) {
-          const auto lowest = static_cast<Index>(
-              last_lowest(f.data(), static_cast<std::size_t>(may_go - kept.begin())));
+          const Index lowest = last_lowest(f.data(), may_go - kept.begin());
           evicted = logits.columns[kept[lowest]];
           kept.erase(kept.begin() + lowest);
           f.erase(f.begin() + lowest);
@@ -253,10 +250,9 @@ double trace_bytes(const ScopeSize& size, Index budget, double logit_bytes) {
   const Index rows = size.tokens - size.prompt;
   // Logits and exponentials of some rows of one stream, and its keys as a kernel lays them out.
   const Index at_once = std::min(kRowsAtOnce, rows) * size.heads_per_kv;
-  const double block = 8.0 * static_cast<double>(size.tokens * (2 * at_once + size.d));
-  const double of_all = sizeof(double) * static_cast<double>(heads) * static_cast<double>(rows) *
-                        static_cast<double>(rows + budget);
-  const double of_one = sizeof(double) * static_cast<double>(heads) * static_cast<double>(budget);
+  const double block = 8.0 * (size.tokens * (2 * at_once + size.d));
+  const double of_all = sizeof(double) * static_cast<double>(heads) * rows * (rows + budget);
+  const double of_one = sizeof(double) * static_cast<double>(heads) * budget;
   return std::min(of_all, std::max(logit_bytes, of_one)) + block;
 }
 

@@ -14,8 +14,7 @@ WindowScores::Result WindowScores::compute(const SharedContext& context) const {
   const Index first_row = context.prompt - window;
   if (largest || row_weight != RowWeight::kEqual) {
     const StreamShape& shape = context.stream.shape;
-    Result scores(static_cast<std::size_t>(shape.heads_per_kv),
-                  std::vector<double>(static_cast<std::size_t>(shape.tokens), 0.0));
+    Result scores(shape.heads_per_kv, std::vector<double>(shape.tokens, 0.0));
     for_each_prompt_row(context, first_row, [&](const LogitBlock& block, std::size_t r) {
       add_row(context.stream, block, r, scores);
     });
@@ -41,7 +40,7 @@ void WindowScores::add_row(const Stream& stream, const LogitBlock& block, std::s
   const Index row = block.rows[r];
   const Index lo = shape.first_visible(row);
   const Index end = shape.visible_end(row);
-  const double weight = row_weight == RowWeight::kVisible ? static_cast<double>(row - lo) : 1.0;
+  const double weight = row_weight == RowWeight::kVisible ? (row - lo) : 1.0;
   for (std::size_t g = 0; g < scores.size(); ++g) {
     const Index at = static_cast<Index>(r * scores.size() + g) * block.tokens;
     const double* x = block.logits.data() + at;
@@ -75,7 +74,7 @@ std::vector<double> pooled(const std::vector<double>& scores, Index kernel, Pool
       const double score = scores[i];
       total = average ? total + score : std::max(total, score);
     }
-    out[j] = average ? total / static_cast<double>(kernel) : total;
+    out[j] = average ? total / kernel : total;
   }
   return out;
 }
@@ -92,7 +91,7 @@ std::vector<double> observed_scores(const ObservationParameters& p, const ScoreS
   combine(p.group, heads, heads.front().size(), scores);
   if (group_first) scores = pooled(scores, p.kernel, p.pool);
   if (p.reduce == Reduce::kMean) {
-    for (double& score : scores) score /= static_cast<double>(p.window);
+    for (double& score : scores) score /= p.window;
   }
   return scores;
 }

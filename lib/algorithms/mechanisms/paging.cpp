@@ -77,7 +77,7 @@ struct SameScores {
       if (sums.size() != scores.size()) throw CellError("its layers see different tokens");
       add_shares(scores, sums);
     });
-    for (double& sum : sums) sum /= static_cast<double>(heads);
+    for (double& sum : sums) sum /= heads;
     return sums;
   }
   // Scores of one head and sums, and what the method itself needs for one head.
@@ -86,7 +86,7 @@ struct SameScores {
     shape.tokens = size.tokens;
     shape.d = shape.dv = size.d;
     shape.heads_per_kv = static_cast<int>(size.heads_per_kv);
-    double sum = 8.0 * static_cast<double>(size.prompt * (4 + size.heads_per_kv));
+    double sum = 8.0 * (size.prompt * (4 + size.heads_per_kv));
     for (const SharedWork& work : method->shared_work(all(), shape, size.prompt, seed)) {
       sum += work.bytes() + work.scratch(shape, size.prompt);
     }
@@ -141,8 +141,7 @@ std::unique_ptr<Algorithm> create(const Method& method, const Params& params,
                  prompt.middle.first, budget, p.page_score);
   SketchRow sampled = SketchRow::exact(0);
   if (ranked.stands_for_all() && !chosen.empty()) {
-    sampled.w_num = sampled.w_den =
-        static_cast<double>(pages.competing.size()) / static_cast<double>(chosen.size());
+    sampled.w_num = sampled.w_den = pages.competing.size() / static_cast<double>(chosen.size());
     sampled.weight_numbers = 1;
   }
   std::vector<SketchRow> rows;
@@ -260,7 +259,7 @@ std::vector<Index> PromptPages::best(const std::vector<double>& scores, Index fi
       check_ranked(*next);
       score = rule == PageScore::kMax ? std::max(score, *next) : score + *next;
     }
-    ranks.push_back(rule == PageScore::kMax ? score : score / static_cast<double>(page.size()));
+    ranks.push_back(rule == PageScore::kMax ? score : score / page.size());
     pages.push_back(page);
     token = page.last;
   }

@@ -38,8 +38,7 @@ class MaskedPrompt final : public Algorithm {
 BlockMask::BlockMask(Index prompt, Index tokens_of_block, int heads_per_kv)
     : block(tokens_of_block),
       blocks((prompt + tokens_of_block - 1) / tokens_of_block),
-      read(static_cast<std::size_t>(heads_per_kv),
-           std::vector<std::uint8_t>(static_cast<std::size_t>(blocks * blocks), 0)) {}
+      read(heads_per_kv, std::vector<std::uint8_t>(blocks * blocks, 0)) {}
 
 void BlockMask::read_all(int g) {
   for (Index rows = 0; rows < blocks; ++rows) {
@@ -61,8 +60,7 @@ Derived BlockMask::derived() const {
   for (const std::vector<std::uint8_t>& head : read) {
     pairs = std::accumulate(head.begin(), head.end(), pairs);
   }
-  return {{"read_blocks", 2.0 * static_cast<double>(pairs) /
-                              static_cast<double>(std::ssize(read) * blocks * (blocks + 1))}};
+  return {{"read_blocks", 2.0 * pairs / (std::ssize(read) * blocks * (blocks + 1))}};
 }
 
 std::unique_ptr<Algorithm> masked_prompt(const PromptMask& mask, const CellContext& context) {

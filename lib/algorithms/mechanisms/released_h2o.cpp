@@ -9,8 +9,7 @@ ReleasedH2o::ReleasedH2o(const CellContext& context, const RankedSubset& subset)
       shape_(context.stream.shape),
       kept_scores_(context, Scoring{}, subset.positions),
       subset_(subset),
-      scores_(static_cast<std::size_t>(shape_.heads_per_kv),
-              std::vector<double>(static_cast<std::size_t>(shape_.tokens), 0.0)) {
+      scores_(shape_.heads_per_kv, std::vector<double>(shape_.tokens, 0.0)) {
   sketch_.cache_positions = subset.positions == Positions::kCache;
 }
 
@@ -29,8 +28,8 @@ void ReleasedH2o::attend(Index row) {
   const Index candidates = std::max(lo, row - subset_.recent);  // [lo, candidates) compete
   std::vector<double> combined(candidates - lo);
   for (std::size_t j = 0; j < combined.size(); ++j) {
-    combined[j] = combine(subset_.group, shape_.heads_per_kv,
-                          [&](int g) { return scores_[g][static_cast<std::size_t>(lo) + j]; });
+    combined[j] =
+        combine(subset_.group, shape_.heads_per_kv, [&](int g) { return scores_[g][lo + j]; });
   }
   const std::vector<Index> best = best_tokens(combined, lo, subset_.budget - subset_.recent);
   attended_.assign(best.begin(), best.end());

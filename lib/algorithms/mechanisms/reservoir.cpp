@@ -13,7 +13,7 @@ Index next_weighted(const std::vector<double>& cumulative, Index a, double u) {
 }
 
 Index next_uniform(Index a, double u) {
-  const double next = std::floor(static_cast<double>(a) / u) + 1.0;
+  const double next = std::floor(a / u) + 1.0;
   return next < 9e15 ? static_cast<Index>(next) : kNever;
 }
 

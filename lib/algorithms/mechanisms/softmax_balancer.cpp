@@ -61,7 +61,7 @@ SoftmaxBalancer::SoftmaxBalancer(const BalancerParameters& p, const CellContext&
   const StreamNorms::Result& norms = context.shared.get(StreamNorms());
   r_key_ = p.r ? *p.r : norms.largest_key;
   largest_value_norm_ = norms.largest_value;
-  const auto tokens = static_cast<double>(context.stream.shape.tokens);
+  const double tokens = context.stream.shape.tokens;
   c_ = p.c ? *p.c : 30.0 * std::log(tokens / p.fail_prob);
 }
 
@@ -103,7 +103,7 @@ std::vector<Index> SoftmaxBalancer::halve(const Instance& instance,
       const double y = draw.uniform53(static_cast<std::uint32_t>(b), 2, level);
       return x != y ? x < y : a < b;
     });
-    kept.insert(kept.end(), other.begin(), other.begin() + static_cast<Index>(missing));
+    kept.insert(kept.end(), other.begin(), other.begin() + missing);
     std::sort(kept.begin(), kept.end());
   }
   return kept;

@@ -141,7 +141,7 @@ class ClustersOfQueries {
 
  private:
   std::size_t cluster_of(Index token) const {
-    return static_cast<std::size_t>(clustering_.assignment[token - clustering_.first]);
+    return clustering_.assignment[token - clustering_.first];
   }
   Index entered(Index row) const { return entered_at(clustering_.first, row, recent_); }
 

@@ -60,10 +60,10 @@ std::vector<Share> shares(const Parameters& p, const LayerScores::Result& layer,
     const auto safe = static_cast<Index>(static_cast<double>(mean + exact) * p.floor);
     forced = std::max<Index>(0, std::max<Index>(1, safe) - exact);
   }
-  const auto least = std::trunc(static_cast<double>(mean) * p.floor);
+  const auto least = std::trunc(mean * p.floor);
   std::vector<Share> out;
   for (const Index counted : counts_of_best(layer, std::ssize(layer) * mean, forced)) {
-    const double kept = static_cast<double>(counted) * (1.0 - p.floor) + least;
+    const double kept = counted * (1.0 - p.floor) + least;
     out.push_back({counted, released ? static_cast<Index>(std::nearbyint(kept)) : counted});
   }
   return out;

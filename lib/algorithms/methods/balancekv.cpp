@@ -54,7 +54,7 @@ class MergeAndReduce {
  private:
   void reduce(Index level, SoftmaxBalancer& balancer) {
     auto& from = cells[level];
-    auto& to = cells[static_cast<std::size_t>(level) + 1];
+    auto& to = cells[level + 1];
     const std::vector<Index> kept = balancer.halve(
         instance_, from, static_cast<std::uint32_t>(level), level == 0 ? matrix(from) : nullptr);
     to.insert(to.end(), kept.begin(), kept.end());
@@ -108,7 +108,7 @@ struct Parameters : BalancerParameters {
 
 Index resolved_levels(const Parameters& p, Index tokens) {
   if (p.T) return *p.T;
-  const double batches = static_cast<double>(tokens) / static_cast<double>(p.t);
+  const double batches = tokens / static_cast<double>(p.t);
   return std::max<Index>(0, static_cast<Index>(std::ceil(std::log2(batches))));
 }
 
@@ -122,7 +122,7 @@ class EraseRule {
  public:
   EraseRule(Erase erase, double epsilon, const StreamShape& shape, double norm_bound)
       : erase_(erase),
-        log_threshold_(std::log(epsilon / (2.0 * static_cast<double>(shape.tokens))) -
+        log_threshold_(std::log(epsilon / (2.0 * shape.tokens)) -
                        (erase == Erase::kStrict ? 2.0 : 1.0) * shape.scale * norm_bound *
                            norm_bound) {}
 
@@ -180,7 +180,7 @@ struct FirstReductions {
   }
   double bytes() const {
     const Index blocks = (last - first) / t;
-    return 2.0 * static_cast<double>(blocks) * WalkMatrices::bytes(t);
+    return 2.0 * blocks * WalkMatrices::bytes(t);
   }
   double scratch(const StreamShape& shape, Index) const { return walk_bytes(t, shape.d, shape.dv); }
   auto operator<=>(const FirstReductions&) const = default;
@@ -238,8 +238,7 @@ class BalanceKv final : public Algorithm {
                    {"numerator_cells", numerator_sizes_.largest}};
     balancer_.describe(out);
     const double log_size = log_batch_times_epsilon();
-    const double epsilon =
-        levels_ == 0 ? 0.0 : std::exp(log_size) / static_cast<double>(p_.t);  // nothing is reduced
+    const double epsilon = levels_ == 0 ? 0.0 : std::exp(log_size) / p_.t;  // nothing is reduced
     out.emplace_back("norm_bound", norm_bound_);
     out.emplace_back("theorem_epsilon", epsilon);
     out.emplace_back("theorem_t", std::ceil(std::exp(log_size - std::log(p_.epsilon))));
@@ -258,10 +257,9 @@ class BalanceKv final : public Algorithm {
   // e^(2 beta r^2) / epsilon), with 1 for the constant that O hides and no paper prints.
   double log_batch_times_epsilon() const {
     const StreamShape& shape = context_.stream.shape;
-    const auto dv = static_cast<double>(shape.dv);
-    const double logarithm = std::log(dv * static_cast<double>(shape.tokens));
-    return std::log(static_cast<double>(std::max<Index>(1, levels_)) * std::sqrt(dv) *
-                    std::max(1.0, logarithm)) +
+    const double dv = shape.dv;
+    const double logarithm = std::log(dv * shape.tokens);
+    return std::log(std::max<Index>(1, levels_) * std::sqrt(dv) * std::max(1.0, logarithm)) +
            2.0 * shape.scale * norm_bound_ * norm_bound_;
   }
 
@@ -432,7 +430,7 @@ AlgorithmDescription describe() {
   d.memory = [](const Parameters& p, const StreamShape& shape, Index) {
     const Index batch = std::min(shape.tokens, 2 * p.t);  // a cell overflows at t tokens or more
     // A token has a row in the numerator and one in the denominator.
-    return CellMemory{.held = kSketchRowBytes * static_cast<double>(shape.tokens),
+    return CellMemory{.held = kSketchRowBytes * shape.tokens,
                       .working = walk_bytes(batch, shape.d, shape.dv)};
   };
   d.create = [](const Parameters& p, const CellContext& context) {

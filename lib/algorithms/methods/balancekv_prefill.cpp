@@ -92,13 +92,13 @@ WalkTokens walk_tokens(const Stream& stream, const BlockWalks& rule,
   walk.kernel.value_offset = rule.value_offset;
   walk.keys = Gathered(stream.keys, tokens);
   walk.values = Gathered(stream.values, tokens);
-  const auto d = static_cast<std::size_t>(stream.shape.d);
-  const auto dv = static_cast<std::size_t>(stream.shape.dv);
+  const std::size_t d = stream.shape.d;
+  const std::size_t dv = stream.shape.dv;
   std::vector<double>& keys = walk.keys.data;
   if (rule.center) {
     std::vector<double> mean(d, 0.0);
     for (std::size_t i = 0; i < keys.size(); ++i) mean[i % d] += keys[i];
-    for (double& x : mean) x /= static_cast<double>(rule.block);
+    for (double& x : mean) x /= rule.block;
     for (std::size_t i = 0; i < keys.size(); ++i) keys[i] -= mean[i % d];
   }
   std::vector<double>& values = walk.values.data;
@@ -107,12 +107,11 @@ WalkTokens walk_tokens(const Stream& stream, const BlockWalks& rule,
 }
 
 std::vector<std::vector<Kept>> blocks_of(const std::vector<Kept>& tokens, Index block) {
-  const auto size = static_cast<std::size_t>(block);
+  const std::size_t size = block;
   std::vector<std::vector<Kept>> blocks;
   for (std::size_t first = 0; first < tokens.size(); first += size) {
     const std::size_t last = std::min(first + size, tokens.size());
-    blocks.emplace_back(tokens.begin() + static_cast<Index>(first),
-                        tokens.begin() + static_cast<Index>(last));
+    blocks.emplace_back(tokens.begin() + first, tokens.begin() + last);
   }
   return blocks;
 }
@@ -141,7 +140,7 @@ struct FirstRound {
     const Index tokens = last - first;
     const Index block = std::min(rule.block, std::max<Index>(tokens, 1));
     const Index blocks = tokens / block + 1;
-    return static_cast<double>(blocks) * WalkMatrices::bytes(block);
+    return blocks * WalkMatrices::bytes(block);
   }
   auto operator<=>(const FirstRound&) const = default;
 };

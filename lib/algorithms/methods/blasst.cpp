@@ -46,7 +46,7 @@ class Blasst final : public Algorithm {
 
   void prepare(const RowLogits& row) override {
     sketch_.clear();
-    std::vector<bool> read(static_cast<std::size_t>((row.end - 1) / p_.block + 1), false);
+    std::vector<bool> read((row.end - 1) / p_.block + 1, false);
     for (int g = 0; g < row.heads_per_kv; ++g) {
       mark(row, g, read);
       if (p_.share == ReadShare::kGroup) continue;
@@ -61,7 +61,7 @@ class Blasst final : public Algorithm {
  private:
   // Marks the blocks that query head g reads. Blocks are counted from token 0.
   void mark(const RowLogits& row, int g, std::vector<bool>& read) const {
-    const double visible = static_cast<double>(row.end - row.lo);
+    const double visible = row.end - row.lo;
     const double lambda =
         p_.scaling == Scaling::kLength ? std::min(1.0, p_.threshold / visible) : p_.threshold;
     const double least = canonical_log(lambda);
@@ -73,14 +73,14 @@ class Blasst final : public Algorithm {
         largest = std::max(largest, row.logit(g, token));
       }
       running = std::max(running, largest);
-      if (largest - running >= least) read[static_cast<std::size_t>(block)] = true;
+      if (largest - running >= least) read[block] = true;
     }
   }
 
   std::vector<Index> tokens_of(const std::vector<bool>& read, const RowLogits& row) const {
     std::vector<Index> out;
     for (Index token = row.lo; token < row.end; ++token) {
-      if (read[static_cast<std::size_t>(token / p_.block)]) out.push_back(token);
+      if (read[token / p_.block]) out.push_back(token);
     }
     return out;
   }

@@ -71,10 +71,10 @@ WindowAttention watch(const Stream& stream, const LogitBlock& block, Index g, In
       mean += a[r];
       out.entropy -= a[r] * canonical_log(a[r] + 1e-10);
     }
-    mean /= static_cast<double>(rows);
+    mean /= rows;
     double squares = 0.0;
     for (const double each : a) squares += (each - mean) * (each - mean);
-    const double variance = squares / static_cast<double>(rows - 1);
+    const double variance = squares / (rows - 1);
     out.variance += variance;
     out.scores[j] = mean + gamma * variance;
   }
@@ -120,7 +120,7 @@ struct ModelAttention {
   // numbers per token.
   double bytes(const ScopeSize& size) const {
     const Index of_token = size.streams + 2 * window * size.heads_per_kv + 3;
-    return 8.0 * static_cast<double>(size.prompt) * static_cast<double>(of_token);
+    return 8.0 * size.prompt * of_token;
   }
   auto operator<=>(const ModelAttention&) const = default;
 
@@ -142,7 +142,7 @@ struct ModelAttention {
       const std::vector<double> scores = pooled(seen.scores, kernel, Pool::kAverage);
       for (std::size_t j = 0; j < scores.size(); ++j) head.scores[j] += scores[j];
     }
-    for (double& score : head.scores) score /= static_cast<double>(heads_per_kv);
+    for (double& score : head.scores) score /= heads_per_kv;
   }
 };
 
@@ -161,7 +161,7 @@ std::vector<double> preferences(const Parameters& p, const ModelAttention::Resul
   }
   const double sum = std::accumulate(out.begin(), out.end(), 0.0);
   for (double& each : out) {
-    each = sum > 0.0 ? each / sum : 1.0 / static_cast<double>(out.size());
+    each = sum > 0.0 ? each / sum : 1.0 / out.size();
   }
   return out;
 }
@@ -211,7 +211,7 @@ std::unique_ptr<Algorithm> create_cake(const Parameters& p, const CellContext& c
     return layer.layer == context.stream.id.layer;
   });
   if (own == layers.end()) throw CellError("its layer is not part of the scope");
-  const auto place = static_cast<std::size_t>(own - layers.begin());
+  const std::size_t place = own - layers.begin();
   const Index budget = p.budget.of(context.prompt);
   // A prompt that is kept whole asks for no queries.
   const bool all_watched = std::all_of(layers.begin(), layers.end(),

@@ -114,7 +114,7 @@ struct CamProbabilities {
       for (int g = 0; g < heads_per_kv; ++g) {
         std::vector<double>& head = shares.emplace_back();
         for (const std::size_t p : places) {
-          head.push_back(x[static_cast<std::size_t>(g * keys.padded()) + p]);
+          head.push_back(x[(g * keys.padded()) + p]);
         }
         softmax_with_sink(head.data(), head.size(), stream.sink(g));
       }
@@ -135,7 +135,7 @@ struct CamProbabilities {
     const Index last = std::min(token + merge, row);
     double sum = 0.0;
     for (Index j = token + 1; j <= last; ++j) sum += accumulated[j];
-    const double mean = sum / static_cast<double>(last - token);
+    const double mean = sum / (last - token);
     const double score = accumulated[token];
     if (score == 0.0) return 0.0;
     return score >= mean ? 1.0 : score / mean;
@@ -156,7 +156,7 @@ class Cam final : public Algorithm {
         rule_(held(p, context.prompt)),
         random_(context.seed, context.stream.id.hash(), "cam/merge"),
         slots_(std::min(rule_.recent + 1, shape_.tokens)),
-        merged_(static_cast<std::size_t>(slots_), 0) {
+        merged_(slots_, 0) {
     sketch_.own_values.resize(merged_.size());
     if (p.draw != Draw::kNone) {
       probabilities_ = &context.shared.get(probabilities(p, context.prompt));
@@ -174,9 +174,7 @@ class Cam final : public Algorithm {
   Derived derived() const override { return {{"merged", merges_}}; }
 
  private:
-  std::size_t slot(Index token) const {
-    return static_cast<std::size_t>((token - rule_.sinks) % slots_);
-  }
+  std::size_t slot(Index token) const { return (token - rule_.sinks) % slots_; }
 
   // The token that row `row` was the last to be answered with.
   void drop_after(Index row) {
@@ -206,7 +204,7 @@ class Cam final : public Algorithm {
     if (p_.draw == Draw::kBernoulli) {
       part = random_.uniform53(static_cast<std::uint32_t>(token)) < probability ? 1.0 : 0.0;
     }
-    return part / static_cast<double>(p_.merge);
+    return part / p_.merge;
   }
 
   void write_rows(Index row) {

@@ -64,7 +64,7 @@ class Caote final : public AttentionEvictor {
     for (std::size_t p = 1; p < combined_.size(); ++p) {
       if (combined_[p] <= combined_[lowest]) lowest = p;
     }
-    return static_cast<Index>(lowest);
+    return lowest;
   }
 
  private:

@@ -82,7 +82,7 @@ struct CapacityScores {
     const Stream& stream = context.stream;
     const PromptRange tokens = compressed_prompt(stream.shape, context.prompt, sinks, 0).middle;
     const ExpectedQueries queries = expected_queries(stream, tokens, context.prompt, future, false);
-    Result total(static_cast<std::size_t>(tokens.size()), 0.0);
+    Result total(tokens.size(), 0.0);
     for (const std::vector<double>& anchor : queries.mean) {
       const std::vector<double> weights = relevance(stream, tokens, anchor, tau);
       std::vector<double> floored = weights;

@@ -35,7 +35,7 @@ double largest_score(const LayerScores::Result& layer) {
 // Scores of the visible prompt's tokens, the window's included.
 std::vector<double> with_window(const HeadScores& head, Index window, double largest) {
   std::vector<double> scores = head.scores;
-  scores.insert(scores.end(), static_cast<std::size_t>(window), largest);
+  scores.insert(scores.end(), window, largest);
   return scores;
 }
 
@@ -52,7 +52,7 @@ std::vector<Index> kept_chunks(const Parameters& p, const LayerScores::Result& l
     const Index end = std::min(begin + p.chunk, visible);
     double sum = 0.0;
     for (Index j = begin; j < end; ++j) sum += sums[j];
-    means.push_back(sum / static_cast<double>(end - begin));
+    means.push_back(sum / (end - begin));
   }
   const auto chunks = std::ssize(means);
   std::vector<Index> tokens;

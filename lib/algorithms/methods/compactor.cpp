@@ -64,8 +64,8 @@ using Vector = std::vector<double>;
 // Keys before rotation less their mean, [tokens, d].
 Vector centred_keys(const Stream& stream, PromptRange tokens) {
   const Index d = stream.shape.d;
-  Vector keys(static_cast<std::size_t>(tokens.size() * d));
-  Vector mean(static_cast<std::size_t>(d), 0.0);
+  Vector keys(tokens.size() * d);
+  Vector mean(d, 0.0);
   for (Index j = 0; j < tokens.size(); ++j) {
     const Index token = tokens.first + j;
     double* key = keys.data() + j * d;
@@ -92,13 +92,13 @@ Vector leverages(const Stream& stream, PromptRange tokens, Index sketch, std::ui
       }
     }
     columns = sketch;
-    Vector sketched(static_cast<std::size_t>(tokens.size() * columns));
+    Vector sketched(tokens.size() * columns);
     multiply({x.data(), tokens.size(), d}, {phi.data(), d, columns},
              {sketched.data(), tokens.size(), columns});
     x = std::move(sketched);
   }
   const ConstMatrix rows(x.data(), tokens.size(), columns);
-  Vector gram(static_cast<std::size_t>(columns * columns), 0.0);
+  Vector gram(columns * columns, 0.0);
   add_gram(rows, {gram.data(), columns, columns});
   const auto factor = Cholesky::of({gram.data(), columns, columns}, kRidge);
   if (!factor) {
@@ -116,9 +116,9 @@ void add_chunk(const Stream& stream, int g, PromptRange chunk, Index padded, dou
   const PackedKeys keys(stream.keys, chunk.first, chunk.last);
   StreamShape plain;  // scale 1, no cap
   plain.d = stream.shape.d;
-  const auto count = static_cast<std::size_t>(chunk.size());
-  Vector block(static_cast<std::size_t>(kRowsAtOnce * keys.padded()));
-  const auto others = static_cast<double>(padded);
+  const std::size_t count = chunk.size();
+  Vector block(kRowsAtOnce * keys.padded());
+  const double others = padded;
   for (Index row = chunk.first; row < chunk.last; ++row) {
     const Index place = (row - chunk.first) % kRowsAtOnce;
     if (place == 0) {
@@ -138,15 +138,14 @@ void add_chunk(const Stream& stream, int g, PromptRange chunk, Index padded, dou
     for (std::size_t j = 0; j < count; ++j) sum += x[j] = canonical_exp(x[j] - most);
     for (std::size_t j = 0; j < count; ++j) sums[j] += x[j] / sum;
   }
-  const double of_padded =
-      1.0 / (static_cast<double>(count) + others * canonical_exp(kPaddedLogit));
+  const double of_padded = 1.0 / (count + others * canonical_exp(kPaddedLogit));
   for (std::size_t j = 0; j < count; ++j) sums[j] += others * of_padded;
 }
 
 Vector attention(const Stream& stream, PromptRange tokens, Index chunk) {
   const Index chunks = (tokens.size() + chunk - 1) / chunk;
   const Index padded = chunks * chunk - tokens.size();
-  Vector scores(static_cast<std::size_t>(tokens.size()), 0.0);
+  Vector scores(tokens.size(), 0.0);
   parallel_for(chunks, [&](Index c) {
     const Index first = tokens.first + c * chunk;
     const PromptRange part{first, std::min(first + chunk, tokens.last)};
@@ -168,7 +167,7 @@ void standardise(const std::vector<Vector*>& heads) {
   double count = 0.0;
   double sum = 0.0;
   for (const Vector* head : heads) {
-    count += static_cast<double>(head->size());
+    count += head->size();
     for (const double x : *head) sum += x;
   }
   const double mean = sum / count;
@@ -227,10 +226,10 @@ struct LayerBothScores {
   // Both scores of every KV head; of one at a time, its keys, or its chunks' keys, and sketched
   // ones, the projection twice, and a Gram matrix with its factor.
   double bytes(const ScopeSize& size) const {
-    const auto columns = static_cast<double>(sketch > 0 ? sketch : size.d);
-    const auto d = static_cast<double>(size.d);
-    const double of_token = static_cast<double>(2 * size.streams + 3) + d + columns;
-    return 8.0 * (static_cast<double>(size.prompt) * of_token + 2.0 * columns * (d + columns));
+    const double columns = sketch > 0 ? sketch : size.d;
+    const double d = size.d;
+    const double of_token = (2 * size.streams + 3) + d + columns;
+    return 8.0 * (size.prompt * of_token + 2.0 * columns * (d + columns));
   }
   auto operator<=>(const LayerBothScores&) const = default;
 };
@@ -243,7 +242,7 @@ LayerBothScores work_of(const Parameters& p, std::uint32_t seed) {
 
 double blend_of(const Parameters& p, Index prompt) {
   if (p.blend) return *p.blend;
-  return 1.0 - static_cast<double>(p.budget.of(prompt)) / static_cast<double>(prompt);
+  return 1.0 - p.budget.of(prompt) / static_cast<double>(prompt);
 }
 
 Vector blended(const Parameters& p, const BothScores& head, Index prompt) {

@@ -96,7 +96,7 @@ std::vector<Index> kept_by_stages(const Parameters& p, const Stream& stream, con
   const bool are_sums = p.score == TokenScore::kSnapkv && p.reduce == Reduce::kSum;
   std::vector<double> products(sums.size());
   for (std::size_t j = 0; j < sums.size(); ++j) {
-    const double score = are_sums ? sums[j] / static_cast<double>(p.window) : sums[j];
+    const double score = are_sums ? sums[j] / p.window : sums[j];
     products[j] = (score + p.epsilon) * value_size(p, stream, middle.first + static_cast<Index>(j));
   }
   for (const Index token : kept) {

@@ -96,7 +96,7 @@ AlgorithmDescription describe() {
       const std::vector<double> values = local_shares(context.stream.values, visible, p.window);
       std::vector<double> scores;
       for (Index token = middle.first; token < middle.last; ++token) {
-        const auto j = static_cast<std::size_t>(token - visible.first);
+        const std::size_t j = token - visible.first;
         scores.push_back(leverage_of(p.leverage, keys[j], values[j]));
       }
       return scores;

@@ -38,7 +38,7 @@ class D2o final : public AttentionEvictor {
         p_(p),
         sinks_(p.sinks.of(context.prompt)),
         recent_(recent_window(budget_, p.recent_fraction)),
-        scores_(static_cast<std::size_t>(context.stream.shape.heads_per_kv)) {
+        scores_(context.stream.shape.heads_per_kv) {
     if (context.prompt > 0) {
       prompt_scores_ = &context.shared.get(PromptScores(Scoring{}, context.seed));
     }
@@ -173,7 +173,7 @@ class D2o final : public AttentionEvictor {
     const std::vector<Match> found = matches(going, places);
     double mean = 0.0;
     for (const Match& match : found) mean += match.cosine;
-    mean /= static_cast<double>(found.size());
+    mean /= found.size();
     threshold_ = threshold_ ? (1.0 - p_.smoothing) * *threshold_ + p_.smoothing * mean : mean;
     // Sums first, so that what is merged later is not merged into means.
     std::vector<Index> parts(sketch_.size(), 0);
@@ -189,8 +189,8 @@ class D2o final : public AttentionEvictor {
       const Index count = parts[place];
       if (count == 0) continue;
       const std::size_t slot = own_vectors(place);
-      for (double& x : sketch_.own_keys[slot]) x /= static_cast<double>(count + 1);
-      for (double& x : sketch_.own_values[slot]) x /= static_cast<double>(count + 1);
+      for (double& x : sketch_.own_keys[slot]) x /= count + 1;
+      for (double& x : sketch_.own_values[slot]) x /= count + 1;
     }
   }
 
@@ -217,7 +217,7 @@ class D2o final : public AttentionEvictor {
       row.own_key = row.own_value = slot;
       sketch_.replace(place, row);
     }
-    return static_cast<std::size_t>(slot);
+    return slot;
   }
 
   const Parameters p_;

@@ -128,13 +128,13 @@ struct Mask {
 
   std::vector<Lines> lines_of(const SharedContext& context) const {
     const Index prompt = context.prompt;
-    const Numbers none(static_cast<std::size_t>(prompt), 0.0);
+    const Numbers none(prompt, 0.0);
     std::vector<Lines> out(context.stream.shape.heads_per_kv, {none, none});
     for_each_prompt_row(context, prompt - p.block, [&](const LogitBlock& rows, std::size_t r) {
       const Index row = rows.rows[r];
       for (std::size_t g = 0; g < out.size(); ++g) {
         const double* e = rows.exps.data() + (r * out.size() + g) * rows.tokens;
-        const double sum = std::accumulate(e, e + row + 1, 0.0) * static_cast<double>(p.block);
+        const double sum = std::accumulate(e, e + row + 1, 0.0) * p.block;
         if (!std::isfinite(sum)) throw CellError("logits of the prompt overflow");
         for (Index token = 0; token <= row; ++token) {
           out[g].columns[token] += e[token] / sum;
@@ -148,14 +148,14 @@ struct Mask {
   // Mean vectors of the prompt's blocks.
   template <class RowOf>
   Rows means(Index prompt, Index d, const RowOf& row_of) const {
-    Rows out(static_cast<std::size_t>(blocks_of(prompt)), Numbers(d, 0.0));
+    Rows out(blocks_of(prompt), Numbers(d, 0.0));
     for (Index row = 0; row < prompt; ++row) {
       Numbers& mean = out[row / p.block];
       const double* x = row_of(row);
       for (Index c = 0; c < d; ++c) mean[c] += x[c];
     }
     for (Index b = 0; b < std::ssize(out); ++b) {
-      const auto rows = static_cast<double>(std::min(p.block, prompt - b * p.block));
+      const double rows = std::min(p.block, prompt - b * p.block);
       for (double& x : out[b]) x /= rows;
     }
     return out;
@@ -179,7 +179,7 @@ struct Mask {
     Numbers last(stream.shape.d, 0.0);
     for (Index row = context.prompt - p.block; row < context.prompt; ++row) {
       const double* query = stream.query(g, row);
-      for (Index c = 0; c < stream.shape.d; ++c) last[c] += query[c] / static_cast<double>(p.block);
+      for (Index c = 0; c < stream.shape.d; ++c) last[c] += query[c] / p.block;
     }
     Numbers predicted = products(stream, last, keys, out.blocks);
     softmax(predicted.data(), predicted.size());
@@ -214,14 +214,14 @@ struct Mask {
     const Stream& stream = context.stream;
     const Rows queries =
         means(context.prompt, stream.shape.d, [&](Index row) { return stream.query(g, row); });
-    Numbers all(static_cast<std::size_t>(out.blocks * out.blocks), 0.0);
+    Numbers all(out.blocks * out.blocks, 0.0);
     for (Index rows = 0; rows < out.blocks; ++rows) {
       Numbers shares = products(stream, queries[rows], keys, rows + 1);
       softmax(shares.data(), shares.size());
       std::ranges::copy(shares, all.begin() + rows * out.blocks);
     }
     const std::vector<Index> order = ranked(all);
-    const Index pairs = covering(all, p.coverage * static_cast<double>(out.blocks));
+    const Index pairs = covering(all, p.coverage * out.blocks);
     for (Index k = 0; k < pairs; ++k) {
       const Index rows = order[k] / out.blocks;
       const Index tokens = order[k] % out.blocks;

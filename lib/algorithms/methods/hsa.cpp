@@ -56,7 +56,7 @@ class HybridSparse final : public Algorithm {
 
   void prepare(const RowLogits& row) override {
     const std::vector<Index> channels = chosen_channels(row);
-    std::vector<double> total(static_cast<std::size_t>(row.row + 1), 0.0);
+    std::vector<double> total(row.row + 1, 0.0);
     for (int g = 0; g < row.heads_per_kv; ++g) add_shares(row, g, channels, total);
     sketch_.clear();
     read_exactly(best_tokens(total, 0, budget_), kEveryHead, sketch_);
@@ -64,7 +64,7 @@ class HybridSparse final : public Algorithm {
 
  private:
   std::vector<Index> chosen_channels(const RowLogits& row) const {
-    std::vector<double> sizes(static_cast<std::size_t>(stream_.shape.d), 0.0);
+    std::vector<double> sizes(stream_.shape.d, 0.0);
     for (int g = 0; g < row.heads_per_kv; ++g) {
       const double* query = stream_.query(g, row.row);
       for (std::size_t c = 0; c < sizes.size(); ++c) sizes[c] += std::fabs(query[c]);
@@ -93,7 +93,7 @@ class HybridSparse final : public Algorithm {
     const StreamShape& shape = stream_.shape;
     const double* query = stream_.query(g, row.row);
     const Index pages = bounds_.pages();
-    std::vector<double> scores(static_cast<std::size_t>(pages), 0.0);
+    std::vector<double> scores(pages, 0.0);
     for (const Index c : channels) {
       const ConstMatrix bound = bounds(row.row, c);
       for (Index page = 0; page < pages; ++page) scores[page] += query[c] * bound(page, c);
@@ -107,7 +107,7 @@ class HybridSparse final : public Algorithm {
     double sum = 0.0;
     for (Index page = 0; page < pages; ++page) {
       scores[page] = canonical_exp(scores[page] - most);
-      sum += scores[page] * static_cast<double>(tokens_of(page, row.row));
+      sum += scores[page] * tokens_of(page, row.row);
     }
     for (std::size_t j = 0; j < total.size(); ++j) {
       total[j] += scores[static_cast<Index>(j) / p_.page] / sum;
@@ -159,7 +159,7 @@ AlgorithmDescription describe() {
            " channels of a key";
   };
   d.memory = [](const Parameters& p, const StreamShape& shape, Index) {
-    return CellMemory{.held = 32.0 * static_cast<double>(PageBounds::most_numbers(shape, p.page))};
+    return CellMemory{.held = 32.0 * PageBounds::most_numbers(shape, p.page)};
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<HybridSparse>(p, context);

@@ -39,7 +39,7 @@ class HyperAttention final : public Algorithm {
 
   Derived derived() const override {
     const double rows = std::max(1.0, static_cast<double>(rows_));
-    return {{"exact_rows", static_cast<double>(exact_rows_) / rows}};
+    return {{"exact_rows", exact_rows_ / rows}};
   }
 
   void extend(Index first, Index last) override {
@@ -64,13 +64,13 @@ class HyperAttention final : public Algorithm {
       const std::int16_t head = reading_head(g, row.heads_per_kv);
       const std::vector<Index> block = keys_.around(context_.stream.query(g, row.row), p_.block);
       read_exactly(block, head, sketch_);
-      const double weight = static_cast<double>(tokens) / static_cast<double>(p_.samples);
+      const double weight = tokens / static_cast<double>(p_.samples);
       const auto places = uniform_places(random_, row.row, g, p_.samples, tokens);
       for (const auto& [token, times] : counted(places)) {
         if (std::binary_search(block.begin(), block.end(), token)) continue;
         SketchRow read = SketchRow::exact(token);
         read.head = head;
-        read.w_num = read.w_den = weight * static_cast<double>(times);
+        read.w_num = read.w_den = weight * times;
         sketch_.add(read);
       }
     }
@@ -114,7 +114,7 @@ AlgorithmDescription describe() {
     return cannot_forget("hyperattention", shape);
   };
   d.memory = [](const Parameters&, const StreamShape& shape, Index) {
-    return CellMemory{.held = HashedKeys::kTokenBytes * static_cast<double>(shape.tokens)};
+    return CellMemory{.held = HashedKeys::kTokenBytes * shape.tokens};
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<HyperAttention>(p, context);

@@ -55,7 +55,7 @@ template <class Exps>
 std::vector<double> group_shares(const Stream& stream, Index row, const Exps& exps,
                                  const double* max) {
   const Index lo = stream.shape.first_visible(row);
-  std::vector<double> shares(static_cast<std::size_t>(row + 1), 0.0);
+  std::vector<double> shares(row + 1, 0.0);
   for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
     const double* e = exps(g);
     double sum = 0.0;
@@ -122,12 +122,10 @@ struct AnchorReads {
     const Index decode = size.tokens - size.prompt;
     const Index rows = decode + p.window;
     const Index numbers = std::max(kPromptNumbersAtOnce, size.heads_per_kv * size.tokens);
-    const double sets = 4.0 * static_cast<double>(size.streams * rows) *
-                        static_cast<double>(std::min(p.budget.of(size.prompt), size.tokens));
-    const double pooled =
-        p.match == Heads::kPooled ? 8.0 * static_cast<double>(decode * size.tokens) : 0.0;
-    return sets + pooled + 16.0 * static_cast<double>(numbers) +
-           8.0 * static_cast<double>(size.tokens * (size.d + 4));
+    const double sets =
+        4.0 * (size.streams * rows) * std::min(p.budget.of(size.prompt), size.tokens);
+    const double pooled = p.match == Heads::kPooled ? 8.0 * (decode * size.tokens) : 0.0;
+    return sets + pooled + 16.0 * numbers + 8.0 * (size.tokens * (size.d + 4));
   }
   auto operator<=>(const AnchorReads&) const = default;
 
@@ -159,7 +157,7 @@ struct AnchorReads {
                      [&](const auto& shares) { tokens.push_back(best_of(shares, budget)); });
     }
     if (p.match == Heads::kPooled) {
-      sums.by_row.resize(static_cast<std::size_t>(context.tokens - context.prompt));
+      sums.by_row.resize(context.tokens - context.prompt);
       std::size_t r = 0;
       for_each_share(context, stream, context.prompt, context.tokens, [&](const auto& shares) {
         std::vector<double>& sum = sums.by_row[r++];
@@ -238,7 +236,7 @@ class Kascade final : public Algorithm {
     const Tokens own = best_of(shares, budget_);
     Tokens common;
     std::ranges::set_intersection(own, tokens, std::back_inserter(common));
-    overlap_ += static_cast<double>(common.size()) / static_cast<double>(own.size());
+    overlap_ += common.size() / static_cast<double>(own.size());
     ++compared_;
   }
 
@@ -246,7 +244,7 @@ class Kascade final : public Algorithm {
     if (anchor_ == kNone) return {};
     Derived out{{"anchor", std::int64_t{anchor_}}};
     if (!pooled_) out.emplace_back("anchor_head", std::int64_t{head_});
-    if (compared_ > 0) out.emplace_back("overlap", overlap_ / static_cast<double>(compared_));
+    if (compared_ > 0) out.emplace_back("overlap", overlap_ / compared_);
     return out;
   }
 

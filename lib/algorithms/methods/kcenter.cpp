@@ -82,7 +82,7 @@ class KCenter final : public CompressOnce {
     for (const std::size_t c : order) {
       SketchRow row = SketchRow::exact(centers.tokens[c]);
       if (by_size) {
-        row.w_num = row.w_den = static_cast<double>(sizes[c]);
+        row.w_num = row.w_den = sizes[c];
         row.weight_numbers = 1;
       }
       if (mean_value) row.own_value = static_cast<std::int32_t>(c);
@@ -125,8 +125,8 @@ class KCenter final : public CompressOnce {
   std::vector<std::vector<double>> mean_values(PromptRange middle, const Centers& centers,
                                                const std::vector<Index>& sizes) const {
     const ConstMatrix values = context_.stream.values;
-    std::vector<std::vector<double>> means(
-        centers.tokens.size(), std::vector<double>(static_cast<std::size_t>(values.cols), 0.0));
+    std::vector<std::vector<double>> means(centers.tokens.size(),
+                                           std::vector<double>(values.cols, 0.0));
     for (Index j = middle.first; j < middle.last; ++j) {
       auto& mean = means[centers.nearest[j - middle.first]];
       for (Index k = 0; k < values.cols; ++k) mean[k] += values(j, k);

@@ -45,7 +45,7 @@ class Kdeformer final : public Algorithm {
         keys_(context, p.bits, "kdeformer/planes"),
         random_(context.seed, context.stream.id.hash(), "kdeformer/sample"),
         columns_(context.stream.shape.dv + 1),
-        gram_(static_cast<std::size_t>(columns_ * columns_), 0.0) {}
+        gram_(columns_ * columns_, 0.0) {}
 
   void extend(Index first, Index last) override {
     keys_.add(first, last);
@@ -87,8 +87,7 @@ class Kdeformer final : public Algorithm {
         if (std::binary_search(block.begin(), block.end(), token)) continue;
         SketchRow read = SketchRow::exact(token);
         read.head = head;
-        read.w_num = read.w_den = static_cast<double>(times) * sums.back() /
-                                  (static_cast<double>(p_.samples) * weights_[token]);
+        read.w_num = read.w_den = times * sums.back() / (p_.samples * weights_[token]);
         sketch_.add(read);
       }
     }
@@ -104,7 +103,7 @@ class Kdeformer final : public Algorithm {
     std::vector<double> sums;
     double sum = 0.0;
     for (Index token = 0; token < tokens; ++token) {
-      weights_.push_back(sizes_[token] / nu + 1.0 / static_cast<double>(tokens));
+      weights_.push_back(sizes_[token] / nu + 1.0 / tokens);
       sums.push_back(sum += weights_.back());
     }
     return sums;
@@ -155,8 +154,8 @@ AlgorithmDescription describe() {
     return cannot_forget("kdeformer", shape);
   };
   d.memory = [](const Parameters&, const StreamShape& shape, Index) {
-    const auto n = static_cast<double>(shape.tokens);
-    const auto columns = static_cast<double>(shape.dv + 1);
+    const double n = shape.tokens;
+    const double columns = shape.dv + 1;
     // Sizes, weights and their sums are lists that grow by doubling.
     return CellMemory{.held = (HashedKeys::kTokenBytes + 32.0) * n + 8.0 * columns * columns,
                       .working = (8.0 * columns + 16.0) * n};

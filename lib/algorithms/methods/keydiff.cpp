@@ -34,7 +34,7 @@ class KeyDiff final : public CompressOnce {
         block_(p.block) {}
 
   std::vector<double> scores(PromptRange middle) const override {
-    std::vector<Index> visible(static_cast<std::size_t>(prompt_.visible.size()));
+    std::vector<Index> visible(prompt_.visible.size());
     std::iota(visible.begin(), visible.end(), prompt_.visible.first);
     const std::vector<double> all = key_differences(context_.stream.keys, visible);
     return {all.begin() + (middle.first - prompt_.visible.first),

@@ -60,7 +60,7 @@ Scoring scoring(const Parameters& p, Index tokens, Index prompt) {
   out.fresh_noise = p.draw == Draw::kRow;
   out.tau_init = p.tau_init;
   out.gen_len = p.gen_len.value_or(tokens - prompt);
-  out.tau_step = (p.tau_end - p.tau_init) / static_cast<double>(out.gen_len);
+  out.tau_step = (p.tau_end - p.tau_init) / out.gen_len;
   (p.damping_form == DampingForm::kNew ? out.gain : out.decay) = p.damping;
   out.numbers_per_head = 2;  // score and noise
   return out;
@@ -146,8 +146,7 @@ std::optional<std::string> reason_to_skip_keyformer(const Parameters& p, const S
            "sliding window";
   }
   const Scoring rule = scoring(p, shape.tokens, prompt);
-  const double last_tau =
-      rule.tau_init + static_cast<double>(shape.tokens - prompt) * rule.tau_step;
+  const double last_tau = rule.tau_init + (shape.tokens - prompt) * rule.tau_step;
   if (!(last_tau > 0.0)) {
     return "tau falls from tau_init by the same step at every decode row, and is no longer "
            "positive at the last one: gen_len is too short";

@@ -84,8 +84,7 @@ class RepeatedPart {
     const StreamShape& shape = stream_.shape;
     for (Index first = shape.first_query; first < shape.tokens; first += kRowsAtOnce) {
       throw_if_stopped();
-      std::vector<Index> rows(
-          static_cast<std::size_t>(std::min(kRowsAtOnce, shape.tokens - first)));
+      std::vector<Index> rows(std::min(kRowsAtOnce, shape.tokens - first));
       std::iota(rows.begin(), rows.end(), first);
       kernels.logits(stream_, std::move(rows), block);
       for (std::size_t r = 0; r < block.rows.size(); ++r) {
@@ -97,9 +96,8 @@ class RepeatedPart {
 
  private:
   void raise(std::vector<double>& best, const LogitBlock& block, std::size_t r, int g) const {
-    const std::size_t query =
-        r * static_cast<std::size_t>(stream_.shape.heads_per_kv) + static_cast<std::size_t>(g);
-    const double* e = block.exps.data() + query * static_cast<std::size_t>(block.tokens);
+    const std::size_t query = r * stream_.shape.heads_per_kv + g;
+    const double* e = block.exps.data() + query * block.tokens;
     double sum = 0.0;
     for (Index j = 0; j <= block.rows[r]; ++j) sum += e[j];
     sum += canonical_exp(stream_.sink(g) - block.max_logit[query]);
@@ -162,7 +160,7 @@ struct ScopeRepeat {
   // the rows that repeat it are at most about twice the prompt.
   double bytes(const ScopeSize& size) const {
     const Index of_token = size.streams + 2 * (size.d + 2 * kRowsAtOnce * size.heads_per_kv);
-    return 8.0 * static_cast<double>(size.prompt) * static_cast<double>(of_token);
+    return 8.0 * size.prompt * of_token;
   }
   auto operator<=>(const ScopeRepeat&) const = default;
 };

@@ -66,7 +66,7 @@ std::vector<Channel> varying_channels(ConstMatrix rows, const std::vector<Index>
 
 // Over the channels, each mapped so that the reference spans [0, 1]; divisor: channels - 1.
 double deviation(const double* x, const std::vector<Channel>& channels) {
-  const auto count = static_cast<double>(channels.size());
+  const double count = channels.size();
   if (count < 2.0) return 0.0;
   const auto place = [x](const Channel& channel) {
     return (x[channel.c] - channel.lo) / (channel.hi - channel.lo);
@@ -107,7 +107,7 @@ std::vector<double> relative_ranks(const std::vector<double>& scores) {
   });
   std::vector<double> ranks(scores.size());
   for (std::size_t r = 0; r < order.size(); ++r) {
-    ranks[order[r]] = static_cast<double>(r) / static_cast<double>(order.size());
+    ranks[order[r]] = r / static_cast<double>(order.size());
   }
   return ranks;
 }
@@ -118,7 +118,7 @@ std::vector<double> prompt_scores(const Parameters& p, const Stream& stream, Pro
   std::vector<double> out;
   if (count < 2 * p.lag) {
     for (Index j = 0; j < count; ++j) {
-      out.push_back(static_cast<double>(j) / static_cast<double>(count));
+      out.push_back(j / static_cast<double>(count));
     }
     return out;
   }

@@ -61,7 +61,7 @@ double entropy_of(const std::vector<HeadScores>& heads) {
       entropy -= p * canonical_log(p + kLeast);
     }
   }
-  return count > 1 ? entropy / canonical_log(static_cast<double>(count)) : 0.0;
+  return count > 1 ? entropy / canonical_log(count) : 0.0;
 }
 
 double largest_l1(ConstMatrix values, PromptRange tokens) {
@@ -114,8 +114,7 @@ struct ModelRanks {
   }
   // Scores of every KV head; of one at a time, those of its query heads.
   double bytes(const ScopeSize& size) const {
-    return 8.0 * static_cast<double>(size.prompt) *
-           static_cast<double>(2 * size.streams + 2 * size.heads_per_kv + 3);
+    return 8.0 * size.prompt * (2 * size.streams + 2 * size.heads_per_kv + 3);
   }
   auto operator<=>(const ModelRanks&) const = default;
 };
@@ -125,8 +124,7 @@ ModelRanks model_ranks(const Parameters& p) { return {p.window, p.kernel, p.pool
 Index layer_budget(const ModelRanks::Result& layers, const LayerRanks& own, Index mean) {
   double sum = 0.0;
   for (const LayerRanks& layer : layers) sum += layer.entropy;
-  const double share =
-      sum > 0.0 ? own.entropy / sum : 1.0 / static_cast<double>(std::ssize(layers));
+  const double share = sum > 0.0 ? own.entropy / sum : 1.0 / std::ssize(layers);
   return static_cast<Index>(share * static_cast<double>(mean * std::ssize(layers)));
 }
 
@@ -146,10 +144,10 @@ std::unique_ptr<Algorithm> create_lava(const Parameters& p, const CellContext& c
     }
     of_layer = layer_budget(layers, *own, budget - p.window);
     if (of_layer <= tokens) {
-      const auto place = static_cast<std::size_t>(&head - own->heads.data());
+      const std::size_t place = &head - own->heads.data();
       counted = counts_of_best(own->heads, std::ssize(own->heads) * of_layer, 0)[place];
-      const double least = std::trunc(static_cast<double>(budget) * p.floor);
-      const double kept = static_cast<double>(counted) * (1.0 - p.floor) + least;
+      const double least = std::trunc(budget * p.floor);
+      const double kept = counted * (1.0 - p.floor) + least;
       selected = std::min(tokens, static_cast<Index>(std::nearbyint(kept)));
     }
   }

@@ -64,7 +64,7 @@ std::optional<std::string> lacks_keys(bool unrotated, const StreamShape& shape, 
 Vector visible_keys(const Stream& stream, Index prompt, bool unrotated) {
   const PromptRange range = visible_prompt(stream.shape, prompt);
   const Index d = stream.shape.d;
-  Vector keys(static_cast<std::size_t>(range.size() * d));
+  Vector keys(range.size() * d);
   for (Index token = range.first; token < range.last; ++token) {
     const double* key = stream.keys.row(token);
     double* out = keys.data() + (token - range.first) * d;
@@ -80,7 +80,7 @@ Vector visible_keys(const Stream& stream, Index prompt, bool unrotated) {
 // Eigenvectors of the covariance of the texts' visible keys, by falling eigenvalue.
 SymmetricEigen components(const CalibrationTexts& texts, bool unrotated, bool centre) {
   const Index d = texts.d;
-  Vector mean(static_cast<std::size_t>(d), 0.0);
+  Vector mean(d, 0.0);
   double count = 0.0;
   texts.for_each([&](const Stream& stream, Index prompt) {
     require_none(lacks_keys(unrotated, stream.shape, prompt));
@@ -89,7 +89,7 @@ SymmetricEigen components(const CalibrationTexts& texts, bool unrotated, bool ce
     count += static_cast<double>(std::ssize(keys) / d);
   });
   for (double& each : mean) each = centre ? each / count : 0.0;
-  Vector covariance(static_cast<std::size_t>(d * d), 0.0);
+  Vector covariance(d * d, 0.0);
   const MutableMatrix squares(covariance.data(), d, d);
   texts.for_each([&](const Stream& stream, Index prompt) {
     Vector keys = visible_keys(stream, prompt, unrotated);
@@ -103,7 +103,7 @@ SymmetricEigen components(const CalibrationTexts& texts, bool unrotated, bool ce
 
 // Sum of |q_c k_c| over the texts' visible tokens and the query heads, by channel.
 Vector channel_sizes(const CalibrationTexts& texts) {
-  Vector sizes(static_cast<std::size_t>(texts.d), 0.0);
+  Vector sizes(texts.d, 0.0);
   texts.for_each([&](const Stream& stream, Index prompt) {
     require_none(lacks_keys(false, stream.shape, prompt));
     require_none(lacks_prompt_queries(0, stream.shape, prompt));
@@ -140,7 +140,7 @@ struct KeyComponents {
   // The keys, and a covariance with what an eigenvalue solver makes of it.
   double scratch(const StreamShape& shape, Index prompt) const {
     const Index tokens = visible_prompt(shape, prompt).size();
-    return 8.0 * static_cast<double>(shape.d * (tokens + 3 * shape.d));
+    return 8.0 * (shape.d * (tokens + 3 * shape.d));
   }
   auto operator<=>(const KeyComponents&) const = default;
 };
@@ -206,7 +206,7 @@ class Loki final : public Algorithm {
   void prepare(const RowLogits& row) override {
     sketch_.clear();
     read_by_scores(
-        p_.share, row.heads_per_kv, static_cast<std::size_t>(row.row + 1 - row.lo),
+        p_.share, row.heads_per_kv, row.row + 1 - row.lo,
         [&](int g, Vector& scores) {
           add_scores(projected(stream_.query(g, row.row)), row.lo, scores);
         },
@@ -226,7 +226,7 @@ class Loki final : public Algorithm {
 
  private:
   void set_gap(const Vector& values) {
-    const auto rank = static_cast<std::size_t>(p_.rank);
+    const std::size_t rank = p_.rank;
     if (rank == values.size()) {
       gap_ = 1.0;
     } else if (values.front() > 0.0) {
@@ -342,7 +342,7 @@ AlgorithmDescription describe() {
     return std::vector<SharedWork>{components_of(p)};
   };
   d.memory = [](const Parameters& p, const StreamShape& shape, Index) {
-    return CellMemory{.held = 8.0 * static_cast<double>(p.rank * (shape.tokens + shape.d))};
+    return CellMemory{.held = 8.0 * (p.rank * (shape.tokens + shape.d))};
   };
   d.calibrate = calibrate;
   d.create = [](const Parameters& p, const CellContext& context) {

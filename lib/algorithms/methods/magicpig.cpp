@@ -60,7 +60,7 @@ class MagicPig final : public Algorithm {
         prompt_(compressed_prompt(context.stream.shape, context.prompt, p.sinks.of(context.prompt),
                                   p.recent.of(context.prompt))),
         d_(context.stream.shape.d),
-        planes_(static_cast<std::size_t>(d_ * p.bits * p.tables)) {
+        planes_(d_ * p.bits * p.tables) {
     if (prompt_.middle.size() == 0) return;
     const CounterRng random(context.seed,
                             p.planes == Planes::kShared ? 0 : context.stream.id.hash(),
@@ -79,7 +79,7 @@ class MagicPig final : public Algorithm {
   void finish_prompt() override {
     const PromptRange middle = prompt_.middle;
     if (middle.size() == 0) return;
-    const auto d = static_cast<std::size_t>(d_);
+    const std::size_t d = d_;
     mean_.assign(d, 0.0);
     if (p_.centre != Centre::kNone) {
       for (Index token = middle.first; token < middle.last; ++token) {
@@ -87,10 +87,10 @@ class MagicPig final : public Algorithm {
       }
       for (double& each : mean_) each /= static_cast<double>(middle.size());
     }
-    const auto tokens = static_cast<std::size_t>(middle.size());
+    const std::size_t tokens = middle.size();
     centred_.reserve(tokens * d);
     norms_.reserve(tokens);
-    codes_.reserve(tokens * static_cast<std::size_t>(p_.tables));
+    codes_.reserve(tokens * p_.tables);
     for (Index token = middle.first; token < middle.last; ++token) {
       const std::vector<double> key = less_mean(stream_.keys.row(token));
       centred_.insert(centred_.end(), key.begin(), key.end());
@@ -125,8 +125,8 @@ class MagicPig final : public Algorithm {
   }
 
   Derived derived() const override {
-    const double answers = static_cast<double>(rows_ * stream_.shape.heads_per_kv);
-    return {{"sampled", answers > 0.0 ? static_cast<double>(sampled_) / answers : 0.0},
+    const double answers = rows_ * stream_.shape.heads_per_kv;
+    return {{"sampled", answers > 0.0 ? sampled_ / answers : 0.0},
             {"middle", prompt_.middle.size()}};
   }
 
@@ -242,11 +242,11 @@ class MagicPig final : public Algorithm {
   double probability(double cosine) const {
     const double agree =
         std::pow(1.0 - std::acos(cosine) / std::numbers::pi, static_cast<double>(p_.bits));
-    const auto tables = static_cast<double>(p_.tables);
+    const double tables = p_.tables;
     double fewer = 0.0;
     double ways = 1.0;  // tables choose i
     for (Index i = 0; i < p_.least; ++i) {
-      const auto hits = static_cast<double>(i);
+      const double hits = i;
       fewer += ways * std::pow(agree, hits) * std::pow(1.0 - agree, tables - hits);
       ways *= (tables - hits) / (hits + 1.0);
     }
@@ -306,12 +306,12 @@ AlgorithmDescription describe() {
     return cannot_forget("magicpig", shape);
   };
   d.memory = [](const Parameters& p, const StreamShape& shape, Index prompt) {
-    const auto d = static_cast<double>(shape.d);
-    const auto planes = static_cast<double>(p.bits * p.tables);
-    const auto tables = static_cast<double>(p.tables);
+    const double d = shape.d;
+    const double planes = p.bits * p.tables;
+    const double tables = p.tables;
     const double of_token = 8.0 * d + 8.0 + 4.0 * tables;  // centred key, its norm, its codes
-    const double keys = static_cast<double>(kKeysAtOnce) * (8.0 * (d + planes) + 4.0 * tables);
-    return CellMemory{.held = 8.0 * planes * d + of_token * static_cast<double>(prompt),
+    const double keys = kKeysAtOnce * (8.0 * (d + planes) + 4.0 * tables);
+    return CellMemory{.held = 8.0 * planes * d + of_token * prompt,
                       .working = std::max(8.0 * planes * d, keys)};
   };
   d.create = [](const Parameters& p, const CellContext& context) {

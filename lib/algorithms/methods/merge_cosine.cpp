@@ -52,7 +52,7 @@ class MergeCosine final : public CompressOnce {
   // own_values become those of `kept`; the weight that each was given.
   std::vector<double> merge(const Tokens& kept, const Tokens& dropped) {
     const Stream& stream = context_.stream;
-    const auto dv = static_cast<std::size_t>(stream.shape.dv);
+    const std::size_t dv = stream.shape.dv;
     std::vector<double> weights(kept.size(), 0.0);
     sketch_.own_values.assign(kept.size(), std::vector<double>(dv, 0.0));
     const auto visit = [&](std::int32_t token, std::size_t target, double cosine) {

@@ -60,11 +60,10 @@ struct LineMask final : PromptMask {
     for (const Lines& head : lines) {
       for (Index first = 0; first < prompt; first += block) {
         const Index rows = std::min(block, prompt - first);
-        read += static_cast<double>(rows * std::ssize(before(head, first)) + rows * (rows + 1) / 2);
+        read += rows * std::ssize(before(head, first)) + rows * (rows + 1) / 2;
       }
     }
-    return {{"read_pairs", 2.0 * read / static_cast<double>(prompt * (prompt + 1)) /
-                               static_cast<double>(lines.size())}};
+    return {{"read_pairs", 2.0 * read / (prompt * (prompt + 1)) / lines.size()}};
   }
 
  private:
@@ -95,8 +94,8 @@ struct Mask {
   LineMask compute(const SharedContext& context) const {
     throw_if_stopped();
     const Index prompt = context.prompt;
-    const std::vector<double> none(static_cast<std::size_t>(prompt), 0.0);
-    const auto heads = static_cast<std::size_t>(context.stream.shape.heads_per_kv);
+    const std::vector<double> none(prompt, 0.0);
+    const std::size_t heads = context.stream.shape.heads_per_kv;
     std::vector<std::vector<double>> columns(heads, none);
     std::vector<std::vector<double>> diagonals(heads, none);  // by distance
     const Index last = std::max<Index>(0, prompt - p.block);

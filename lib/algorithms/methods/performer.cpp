@@ -120,8 +120,8 @@ class Performer final : public CompressOnce {
       sketch_.own_keys.push_back(std::move(omega));
     }
     omegas_.emplace(ConstMatrix(directions.data(), p_.features, shape.d), 0, p_.features);
-    const auto features = static_cast<std::size_t>(p_.features);
-    const auto dv = static_cast<std::size_t>(shape.dv);
+    const std::size_t features = p_.features;
+    const std::size_t dv = shape.dv;
     sums_.assign(features, 0.0);
     value_sums_.assign(features * dv, 0.0);
     logs_.resize(kTokensAtOnce * omegas_->padded());
@@ -211,7 +211,7 @@ class Performer final : public CompressOnce {
     const std::vector<SketchRow> others = are_new ? sketch_.rows() : std::vector<SketchRow>();
     if (are_new) sketch_.clear();
     for (Index r = 0; r < count; ++r) {
-      const auto i = static_cast<std::size_t>(r);
+      const std::size_t i = r;
       SketchRow row;
       row.feature = true;
       row.own_key = row.own_value = static_cast<std::int32_t>(r);
@@ -229,7 +229,7 @@ class Performer final : public CompressOnce {
       }
     }
     for (const SketchRow& row : others) sketch_.add(row);
-    sketch_.feature_shift = common_ - canonical_log(static_cast<double>(count));
+    sketch_.feature_shift = common_ - canonical_log(count);
   }
 
   Parameters p_;
@@ -274,12 +274,12 @@ AlgorithmDescription describe() {
     return "its random features are not keys that a codec could write";
   };
   d.memory = [](const Parameters& p, const StreamShape& shape, Index) {
-    const auto d = static_cast<double>(shape.d);
-    const auto dv = static_cast<double>(shape.dv);
-    const auto features = static_cast<double>(p.features);
+    const double d = shape.d;
+    const double dv = shape.dv;
+    const double features = p.features;
     // A feature has its key twice, its sums twice, and logarithms for some tokens.
-    const double of_feature = 8.0 * (2.0 * (d + dv) + static_cast<double>(kTokensAtOnce) + 1.0) +
-                              2.0 * kVectorBytes + kSketchRowBytes;
+    const double of_feature =
+        8.0 * (2.0 * (d + dv) + kTokensAtOnce + 1.0) + 2.0 * kVectorBytes + kSketchRowBytes;
     return CellMemory{.held = features * of_feature, .working = 8.0 * d * (features + 4.0 * d)};
   };
   d.create = [](const Parameters& p, const CellContext& context) {

@@ -42,7 +42,7 @@ std::optional<std::string> lacks_rows(const StreamShape& shape, Index prompt) {
 // By query head: sum of q q^T over the texts' visible rows, [d * d].
 std::vector<Vector> grams(const CalibrationTexts& texts) {
   const Index d = texts.d;
-  std::vector<Vector> out(static_cast<std::size_t>(texts.heads_per_kv), Vector(d * d, 0.0));
+  std::vector<Vector> out(texts.heads_per_kv, Vector(d * d, 0.0));
   texts.for_each([&](const Stream& stream, Index prompt) {
     require_none(lacks_rows(stream.shape, prompt));
     const PromptRange rows = visible_prompt(stream.shape, prompt);
@@ -98,7 +98,7 @@ Vector filter_of(const CalibrationTexts& texts) {
   std::vector<Vector> directions;
   for (const Vector& gram : grams(texts)) directions.push_back(direction(gram, texts.d));
   const std::vector<bool> away = points_away(texts, directions);
-  Vector filter(static_cast<std::size_t>(texts.d), 0.0);
+  Vector filter(texts.d, 0.0);
   for (std::size_t g = 0; g < directions.size(); ++g) {
     const double sign = away[g] ? -1.0 : 1.0;
     for (std::size_t k = 0; k < filter.size(); ++k) filter[k] += sign * directions[g][k];

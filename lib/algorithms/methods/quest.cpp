@@ -53,7 +53,7 @@ class Quest final : public Algorithm {
 
   void prepare(const RowLogits& row) override {
     const Index tokens = row.row + 1;
-    const auto pages = static_cast<std::size_t>(bounds_.pages());
+    const std::size_t pages = bounds_.pages();
     sketch_.clear();
     read_by_scores(
         p_.share, row.heads_per_kv, pages,
@@ -140,7 +140,7 @@ AlgorithmDescription describe() {
     return empty_budget(p.budget, prompt);
   };
   d.memory = [](const Parameters& p, const StreamShape& shape, Index) {
-    return CellMemory{.held = 16.0 * static_cast<double>(PageBounds::most_numbers(shape, p.page))};
+    return CellMemory{.held = 16.0 * PageBounds::most_numbers(shape, p.page)};
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Quest>(p, context);

@@ -41,16 +41,16 @@ using Tokens = std::vector<std::int32_t>;
 // heads.
 std::vector<double> attention(const Stream& stream, Index first, Index last, const Tokens& tokens) {
   const PackedKeys keys(stream.keys, tokens);
-  const auto stride = static_cast<std::size_t>(keys.padded());
+  const std::size_t stride = keys.padded();
   const int heads_per_kv = stream.shape.heads_per_kv;
-  std::vector<double> x(static_cast<std::size_t>(heads_per_kv) * stride);
+  std::vector<double> x(heads_per_kv * stride);
   std::vector<double> mean(tokens.size(), 0.0);
   for (Index row = first; row < last; ++row) {
     std::vector<const double*> queries;
     for (int g = 0; g < heads_per_kv; ++g) queries.push_back(stream.query(g, row));
     keys.logits(stream.shape, queries, 0, keys.padded(), x.data(), keys.padded());
     for (int g = 0; g < heads_per_kv; ++g) {
-      add_alibi(stream, g, row, tokens, x.data() + static_cast<std::size_t>(g) * stride);
+      add_alibi(stream, g, row, tokens, x.data() + g * stride);
     }
     for (std::size_t j = 0; j < tokens.size(); ++j) {
       for (std::size_t g = 1; g < queries.size(); ++g) {
@@ -60,7 +60,7 @@ std::vector<double> attention(const Stream& stream, Index first, Index last, con
     softmax(x.data(), tokens.size());
     for (std::size_t j = 0; j < tokens.size(); ++j) mean[j] += x[j];
   }
-  for (double& share : mean) share /= static_cast<double>(last - first);
+  for (double& share : mean) share /= last - first;
   return mean;
 }
 
@@ -83,7 +83,7 @@ std::vector<double> redundancy(const Stream& stream, const Tokens& tokens, doubl
 }
 
 Tokens tokens_between(Index first, Index last) {
-  Tokens out(static_cast<std::size_t>(last - first));
+  Tokens out(last - first);
   std::iota(out.begin(), out.end(), static_cast<std::int32_t>(first));
   return out;
 }

@@ -49,10 +49,8 @@ struct Moments {
     sum += share;
     squares += share * share;
   }
-  double mean(Index rows) const { return sum / static_cast<double>(rows); }
-  double variance(Index rows) const {
-    return squares / static_cast<double>(rows) - mean(rows) * mean(rows);
-  }
+  double mean(Index rows) const { return sum / rows; }
+  double variance(Index rows) const { return squares / rows - mean(rows) * mean(rows); }
 };
 
 // Shared work: moments of the prompt's tokens over its rows.
@@ -61,7 +59,7 @@ struct PromptMoments {
 
   using Result = std::vector<Moments>;
   Result compute(const SharedContext& context) const {
-    Result moments(static_cast<std::size_t>(context.prompt));
+    Result moments(context.prompt);
     for_each_prompt_row(context, 0, [&](const LogitBlock& block, std::size_t r) {
       add_row(context.stream, block, r, moments);
     });
@@ -79,7 +77,7 @@ struct PromptMoments {
     const Index row = block.rows[r];
     const Index lo = shape.first_visible(row);
     const Index end = shape.visible_end(row);
-    const auto heads_per_kv = static_cast<std::size_t>(shape.heads_per_kv);
+    const std::size_t heads_per_kv = shape.heads_per_kv;
     std::vector<std::vector<double>> shares;
     for (std::size_t g = 0; g < heads_per_kv; ++g) {
       const Index at = static_cast<Index>(r * heads_per_kv + g) * block.tokens;
@@ -98,7 +96,7 @@ struct PromptMoments {
     std::vector<double> combined;
     combine(group, shares, shares.front().size(), combined);
     for (std::size_t j = 0; j < combined.size(); ++j) {
-      moments[static_cast<std::size_t>(lo) + j].add(combined[j]);
+      moments[lo + j].add(combined[j]);
     }
   }
 };

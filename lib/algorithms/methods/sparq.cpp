@@ -44,9 +44,7 @@ constexpr Index kTokensAtOnce = 64;
 class SparQ final : public Algorithm {
  public:
   SparQ(const Parameters& p, const CellContext& context)
-      : stream_(context.stream),
-        p_(p),
-        value_sum_(static_cast<std::size_t>(context.stream.shape.dv), 0.0) {
+      : stream_(context.stream), p_(p), value_sum_(context.stream.shape.dv, 0.0) {
     sketch_.own_values.resize(1, value_sum_);
   }
 
@@ -70,7 +68,7 @@ class SparQ final : public Algorithm {
     if (!p_.mean_value || std::ssize(best) == tokens) return;
     std::vector<double>& mean = sketch_.own_values.front();
     for (std::size_t c = 0; c < mean.size(); ++c) {
-      mean[c] = value_sum_[c] / static_cast<double>(tokens);
+      mean[c] = value_sum_[c] / tokens;
     }
     for (int g = 0; g < row.heads_per_kv; ++g) {
       add_mean_value(row, g, best, share_of(best, logits[g]));
@@ -91,7 +89,7 @@ class SparQ final : public Algorithm {
   std::vector<std::vector<double>> approximate(Index row,
                                                const std::vector<Index>& channels) const {
     const StreamShape& shape = stream_.shape;
-    std::vector<std::vector<double>> logits(static_cast<std::size_t>(shape.heads_per_kv));
+    std::vector<std::vector<double>> logits(shape.heads_per_kv);
     for (auto& head : logits) head.resize(row + 1, 0.0);
     std::array<double, kTokensAtOnce> of_channel;
     for (Index first = 0; first <= row; first += kTokensAtOnce) {

@@ -57,13 +57,13 @@ SubGenTheorem theorem(const SubGenNet::Result& net, const SubGenStream::Result& 
   SubGenTheorem out;
   out.log_rho = 2.0 * net.clustering.delta * stream.q_norm_bound;
   out.srank = stream.srank;
-  out.clusters = static_cast<double>(net.clustering.opened_by.size());
+  out.clusters = net.clustering.opened_by.size();
   return out;
 }
 
 Sizes sizes(const Parameters& p, const SubGenTheorem& theorem, Index tokens) {
   if (!p.epsilon) return {p.t.value(), p.s.value(), false};
-  const double cap = 256.0 * static_cast<double>(tokens);
+  const double cap = 256.0 * tokens;
   const double t = theorem.samples(*p.epsilon, cap);
   const double s = theorem.slots(*p.epsilon, cap);
   return {static_cast<Index>(t), static_cast<Index>(s), t >= cap || s >= cap};
@@ -112,8 +112,8 @@ class SubGen final : public Algorithm {
 
   Derived derived() const override {
     const SubGenTheorem bound = theorem(net_, stream_);
-    const auto t = static_cast<double>(sizes_.t);
-    const auto s = static_cast<double>(sizes_.s);
+    const double t = sizes_.t;
+    const double s = sizes_.s;
     Derived out = {{"delta", net_.clustering.delta},
                    {"q_norm_bound", stream_.q_norm_bound},
                    {"delta_r", net_.clustering.delta * stream_.q_norm_bound},
@@ -154,8 +154,8 @@ class SubGen final : public Algorithm {
 
   // Lines 3-18 of Algorithm 1 for one token.
   void enter(Index token) {
-    const auto local = static_cast<std::size_t>(token - sinks_);
-    const auto cluster = static_cast<std::size_t>(net_.clustering.assignment[local]);
+    const std::size_t local = token - sinks_;
+    const std::size_t cluster = net_.clustering.assignment[local];
     if (static_cast<Index>(cluster) == samples_.clusters()) {
       SketchRow representative;
       representative.token = static_cast<std::int32_t>(token);
@@ -188,7 +188,7 @@ class SubGen final : public Algorithm {
     SketchRow row;
     row.token = static_cast<std::int32_t>(token);
     row.scaled = true;
-    row.w_num = 1.0 / (static_cast<double>(sizes_.s) * stream_.weights.weight[token - sinks_]);
+    row.w_num = 1.0 / (sizes_.s * stream_.weights.weight[token - sinks_]);
     sketch_.replace(slot, row);
     const double u =
         slot_draw_.uniform53(static_cast<std::uint32_t>(token), static_cast<std::uint32_t>(slot));

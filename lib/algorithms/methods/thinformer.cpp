@@ -88,7 +88,7 @@ class BucketKernel {
         tokens_(bucket.begin(), bucket.end()),
         keys_(kernel.stream.keys, tokens_),
         values_(kernel.stream.values, tokens_),
-        rows_(static_cast<std::size_t>(kRows * keys_.padded())),
+        rows_(kRows * keys_.padded()),
         products_(rows_.size()) {}
 
   // Computes rows [first, first + kRows), as far as there are some, in columns from `first` on.
@@ -156,9 +156,8 @@ class Thinformer final : public CompressOnce {
     tokens = thinned(std::move(tokens));
     kept_ = std::ssize(tokens);
     std::sort(tokens.begin(), tokens.end());
-    const double weight = p_.weights == Weights::kNone
-                              ? 1.0
-                              : static_cast<double>(middle.size()) / static_cast<double>(kept_);
+    const double weight =
+        p_.weights == Weights::kNone ? 1.0 : middle.size() / static_cast<double>(kept_);
     for (const Index token : tokens) {
       SketchRow row = SketchRow::exact(token);
       row.w_num = row.w_den = weight;
@@ -187,16 +186,14 @@ class Thinformer final : public CompressOnce {
     Index rounds = -p_.g;
     for (Index n = n0; n > 1; n /= 4) ++rounds;
     Index size = Index{1} << (2 * p_.g + 2);
-    const double share = p_.delta / (static_cast<double>(size) * static_cast<double>(rounds) *
-                                     static_cast<double>(n0));
+    const double share = p_.delta / (size * static_cast<double>(rounds) * n0);
     const PointKernel kernel(context_.stream, tokens);
     for (Index round = 0; round < rounds; ++round, size *= 2) {
       std::vector<Index> left;
-      for (std::size_t first = 0; first < tokens.size(); first += static_cast<std::size_t>(size)) {
-        const std::vector<Index> bucket(tokens.begin() + static_cast<Index>(first),
-                                        tokens.begin() + static_cast<Index>(first) + size);
+      for (std::size_t first = 0; first < tokens.size(); first += size) {
+        const std::vector<Index> bucket(tokens.begin() + first, tokens.begin() + first + size);
         const std::vector<Index> half =
-            halved(bucket, kernel, share, left.size() / static_cast<std::size_t>(size / 2), round);
+            halved(bucket, kernel, share, left.size() / (size / 2), round);
         left.insert(left.end(), half.begin(), half.end());
       }
       tokens = std::move(left);
@@ -207,7 +204,7 @@ class Thinformer final : public CompressOnce {
   // One token of each pair, in order.
   std::vector<Index> halved(const std::vector<Index>& bucket, const PointKernel& kernel,
                             double share, std::size_t number, Index round) const {
-    const double size = static_cast<double>(bucket.size());
+    const double size = bucket.size();
     const double length = 0.5 + canonical_log(2.0 * size / (share * size * size));
     const bool partners =
         p_.symmetrize && coin_.uniform(0, 0, static_cast<std::uint32_t>(round)) < 0.5;
@@ -217,7 +214,7 @@ class Thinformer final : public CompressOnce {
     std::vector<Index> kept;
     double largest = 0.0;
     for (std::size_t i = 0; i < pairs; ++i) {
-      const auto first_of_pair = static_cast<Index>(2 * i);
+      const Index first_of_pair = 2 * i;
       if (first_of_pair % BucketKernel::kRows == 0) of_bucket.compute(first_of_pair);
       const double* a = of_bucket.row(first_of_pair);
       const double* b = of_bucket.row(first_of_pair + 1);

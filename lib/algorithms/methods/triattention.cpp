@@ -108,7 +108,7 @@ Queries queries_of(const CalibrationTexts& texts) {
   };
   Queries out;
   out.mean = unrotated_queries(texts, rows_of, false).mean;
-  out.length.assign(out.mean.size(), Vector(static_cast<std::size_t>(texts.d / 2), 0.0));
+  out.length.assign(out.mean.size(), Vector(texts.d / 2, 0.0));
   Index total = 0;
   texts.for_each([&](const Stream& stream, Index prompt) {
     const PromptRange rows = rows_of(stream, prompt);
@@ -121,7 +121,7 @@ Queries queries_of(const CalibrationTexts& texts) {
     }
   });
   for (Vector& length : out.length) {
-    for (double& x : length) x /= static_cast<double>(total);
+    for (double& x : length) x /= total;
   }
   return out;
 }
@@ -158,8 +158,7 @@ std::vector<Vector> later_queries(const Parameters& p, const Rope& rope, const V
   std::vector<Vector> out;
   for (Index offset = 1; offset <= p.future; offset *= 2) {
     Vector& turned = out.emplace_back(mean.size());
-    Turn(rope, static_cast<double>(position + offset))
-        .apply(mean.data(), std::ssize(mean), turned.data());
+    Turn(rope, position + offset).apply(mean.data(), std::ssize(mean), turned.data());
   }
   if (p.aggregate == Aggregate::kMax) return out;
   for (std::size_t k = 0; k < mean.size(); ++k) {
@@ -171,7 +170,7 @@ std::vector<Vector> later_queries(const Parameters& p, const Rope& rope, const V
 }
 
 void standardise(Vector& scores) {
-  const auto count = static_cast<double>(scores.size());
+  const double count = scores.size();
   double mean = 0.0;
   for (const double x : scores) mean += x;
   mean /= count;
@@ -246,8 +245,7 @@ struct SharedCuts {
     return out;
   }
   double bytes(const ScopeSize& size) const {
-    return 8.0 * static_cast<double>(size.streams) *
-           static_cast<double>(2 * size.tokens + 2 * size.heads_per_kv * size.d);
+    return 8.0 * size.streams * (2 * size.tokens + 2 * size.heads_per_kv * size.d);
   }
   auto operator<=>(const SharedCuts&) const = default;
 

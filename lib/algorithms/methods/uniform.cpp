@@ -79,11 +79,10 @@ class Uniform final : public CompressOnce {
     }
     const Index h = sample_size(middle.size());
     if (h == 0) return;
-    const double weight =
-        inverse_ ? static_cast<double>(middle.size()) / static_cast<double>(h) : 1.0;
+    const double weight = inverse_ ? middle.size() / static_cast<double>(h) : 1.0;
     if (p_.replacement) {
       for (const auto& [token, repeats] : with_replacement(middle, h)) {
-        add(token, weight * static_cast<double>(repeats), true);
+        add(token, weight * repeats, true);
       }
     } else {
       for (const Index token : without_replacement(middle, h)) add(token, weight, inverse_);
@@ -148,7 +147,7 @@ class Uniform final : public CompressOnce {
       std::vector<Index> minus;
       std::vector<Index> plus;
       for (std::size_t i = 0; i < tokens.size(); ++i) {
-        const bool forced = static_cast<Index>(i) % kSignBlock == 0;
+        const bool forced = i % kSignBlock == 0;
         const double u = draw.uniform(static_cast<std::uint32_t>(tokens[i]), 0,
                                       static_cast<std::uint32_t>(round));
         (forced || u < 0.5 ? plus : minus).push_back(tokens[i]);

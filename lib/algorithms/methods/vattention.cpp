@@ -81,13 +81,12 @@ class VAttention final : public Algorithm {
   Derived derived() const override {
     const double answers =
         std::max(1.0, static_cast<double>(rows_ * context_.stream.shape.heads_per_kv));
-    return {{"draws", static_cast<double>(draws_) / answers},
-            {"read_whole", static_cast<double>(whole_) / answers}};
+    return {{"draws", draws_ / answers}, {"read_whole", whole_ / answers}};
   }
 
  private:
   Index base_draws(Index size) const {
-    const double draws = p_.base < 1.0 ? p_.base * static_cast<double>(size) : p_.base;
+    const double draws = p_.base < 1.0 ? p_.base * size : p_.base;
     return std::max<Index>(2, static_cast<Index>(std::min(draws, static_cast<double>(size))));
   }
 
@@ -106,21 +105,21 @@ class VAttention final : public Algorithm {
       return;
     }
     read_exactly(best, head, sketch_);
-    const double weight = static_cast<double>(range.size()) / static_cast<double>(draws);
+    const double weight = range.size() / static_cast<double>(draws);
     const auto places = uniform_places(random_, row.row, g, draws, range.size());
     for (const auto& [place, times] : counted(places)) {
       const Index token = range.first + place;
       if (std::binary_search(best.begin(), best.end(), token)) continue;
       SketchRow read = SketchRow::exact(token);
       read.head = head;
-      read.w_num = read.w_den = weight * static_cast<double>(times);
+      read.w_num = read.w_den = weight * times;
       sketch_.add(read);
     }
   }
 
   Index sample_size(const RowLogits& row, int g, PromptRange range,
                     const std::vector<Index>& best) const {
-    const auto size = static_cast<double>(range.size());
+    const double size = range.size();
     const double* e = row.exps(g);
     const Index base = base_draws(range.size());
     std::vector<double> drawn;
@@ -129,11 +128,10 @@ class VAttention final : public Algorithm {
     }
     double sum = 0.0;
     for (const double each : drawn) sum += each;
-    const double mean = sum / static_cast<double>(base);
+    const double mean = sum / base;
     double squares = 0.0;
     for (const double each : drawn) squares += (each - mean) * (each - mean);
-    const double deviation =
-        std::max(kMinDeviation, std::sqrt(squares / static_cast<double>(base - 1)));
+    const double deviation = std::max(kMinDeviation, std::sqrt(squares / (base - 1)));
     double known = 0.0;
     for (Index token = 0; token < range.first; ++token) known += e[token];
     for (Index token = range.last; token <= row.row; ++token) known += e[token];

@@ -92,7 +92,7 @@ class Bin {
     for (Index step = 0; step < rank; ++step) {
       const Index pivot = draw(gumbel, static_cast<std::uint32_t>(step), number);
       if (pivot < 0) break;
-      add(static_cast<std::size_t>(pivot));
+      add(pivot);
     }
   }
 
@@ -135,7 +135,7 @@ class Bin {
       const double score =
           canonical_log(residual_[j]) + squares_[j] - canonical_log(-canonical_log(u));
       if (best >= 0 && !(score > largest)) continue;
-      best = static_cast<Index>(j);
+      best = j;
       largest = score;
     }
     return best;
@@ -195,7 +195,7 @@ class WildCat final : public CompressOnce {
     }
     for (Index j = first; j < last; ++j) {
       for (std::size_t k = 0; k < rule_.low.size(); ++k) {
-        const double v = values(j, static_cast<Index>(k));
+        const double v = values(j, k);
         wider = wider || v < rule_.low[k] || v > rule_.high[k];
         rule_.low[k] = std::min(rule_.low[k], v);
         rule_.high[k] = std::max(rule_.high[k], v);
@@ -230,7 +230,7 @@ class WildCat final : public CompressOnce {
       Bin bin(scaled_keys(first, centre), first);
       bin.draw_pivots(p_.rank, gumbel, static_cast<std::uint32_t>(b));
       add_rows(bin, first);
-      residual_ += bin.residual() / static_cast<double>(middle.size());
+      residual_ += bin.residual() / middle.size();
     }
   }
 
@@ -240,9 +240,9 @@ class WildCat final : public CompressOnce {
     std::vector<double> mean(keys.cols, 0.0);
     if (!p_.centre) return mean;
     for (Index j = 0; j < context_.prompt; ++j) {
-      for (std::size_t k = 0; k < mean.size(); ++k) mean[k] += keys(j, static_cast<Index>(k));
+      for (std::size_t k = 0; k < mean.size(); ++k) mean[k] += keys(j, k);
     }
-    for (double& x : mean) x /= static_cast<double>(context_.prompt);
+    for (double& x : mean) x /= context_.prompt;
     return mean;
   }
 
@@ -268,7 +268,7 @@ class WildCat final : public CompressOnce {
   double temperature(double largest) const {
     if (p_.temperature == Temperature::kFixed || largest == 0.0) return kFixedTemperature;
     const double spread = context_.stream.shape.scale * largest;
-    const double b = canonical_log(static_cast<double>(bins_.size)) / spread + 2.0;
+    const double b = canonical_log(bins_.size) / spread + 2.0;
     return b / (2.0 * lambert_w(b / kLambertScale));
   }
 
@@ -364,13 +364,12 @@ AlgorithmDescription describe() {
   d.makes_values = [](const Parameters&) { return true; };
   d.memory = [](const Parameters& p, const StreamShape& shape, Index prompt) {
     const Bins bins = bins_of(p, prompt);
-    const auto rank = static_cast<double>(std::min(p.rank, bins.size));
-    const auto vectors = static_cast<double>(bins.count) * rank;
+    const double rank = std::min(p.rank, bins.size);
+    const auto vectors = bins.count * rank;
     // A token of a bin has its key, numbers, and components twice.
-    const double of_token = 8.0 * (static_cast<double>(shape.d) + 2.0 * rank + 4.0) + kVectorBytes;
-    return CellMemory{
-        .held = vectors * (8.0 * static_cast<double>(shape.dv) + kVectorBytes + kSketchRowBytes),
-        .working = of_token * static_cast<double>(bins.size)};
+    const double of_token = 8.0 * (shape.d + 2.0 * rank + 4.0) + kVectorBytes;
+    return CellMemory{.held = vectors * (8.0 * shape.dv + kVectorBytes + kSketchRowBytes),
+                      .working = of_token * bins.size};
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<WildCat>(p, context);

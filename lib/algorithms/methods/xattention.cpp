@@ -66,7 +66,7 @@ struct Mask {
  private:
   // Estimated attention of a block of rows, by block of tokens up to its own.
   std::vector<double> estimates(const SharedContext& context, int g, Index rows) const {
-    std::vector<double> out(static_cast<std::size_t>(rows + 1), 0.0);
+    std::vector<double> out(rows + 1, 0.0);
     const Index of_block = block / stride;
     const Index groups = (context.prompt + stride - 1) / stride;
     std::vector<double> shares;
@@ -88,7 +88,7 @@ struct Mask {
       if (row >= context.prompt || token >= context.prompt) continue;
       sum += canonical_dot(stream.query(g, row), stream.keys.row(token), stream.shape.d);
     }
-    return stream.shape.scale * sum / static_cast<double>(stride);
+    return stream.shape.scale * sum / stride;
   }
 
   template <class Read>
@@ -98,7 +98,7 @@ struct Mask {
     read(own);
     if (own == 0) return;
     const double needed = threshold * std::accumulate(estimate.begin(), estimate.end(), 0.0);
-    std::vector<Index> others(static_cast<std::size_t>(own));
+    std::vector<Index> others(own);
     std::iota(others.begin(), others.end(), 0);
     if (!in_first_chunk) others.erase(others.begin());
     std::ranges::stable_sort(others, std::greater<>(), [&](Index b) { return estimate[b]; });
