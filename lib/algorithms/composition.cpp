@@ -102,7 +102,11 @@ class Composition final : public Algorithm {
 
   void extend(Index first, Index last) override {
     first_->extend(first, last);
-    if (reader_ == nullptr) return;                // the prompt
+    if (reader_ == nullptr) return;  // the prompt
+    if (first_->sketch().kept_counts().tokens != kept_ + last - context_.prompt) {
+      throw CellError(keeping_->id + " adds or drops tokens after the prompt, which " +
+                      reading_->id + " would not see");
+    }
     const Index before = context_.prompt - kept_;  // tokens that were dropped
     reader_->extend(first - before, last - before);
     for (Index token = first; token < last; ++token) {
@@ -167,9 +171,10 @@ class Composition final : public Algorithm {
     for (const SketchRow& row : first_->sketch().rows()) {
       const bool is_plain = row.token >= 0 && row.own_key < 0 && row.own_value < 0 &&
                             row.w_num == 1.0 && row.w_den == 1.0 && row.copies == 1 &&
-                            row.keeps_key && row.keeps_value;
+                            row.keeps_key && row.keeps_value && row.head < 0;
       if (!is_plain) {
-        throw CellError(keeping_->id + " keeps more than tokens of weight 1, which " +
+        throw CellError(keeping_->id +
+                        " keeps more than tokens of weight 1 for all query heads, which " +
                         reading_->id + " would lose");
       }
       tokens.push_back(row.token);

@@ -171,6 +171,19 @@ class LikeTheProgram(unittest.TestCase):
         every = kb.replay(self.layer, "snapkv", **setting,
                           then={"algorithm": "oracle_topk", "params": {"budget": 600}})
         self.assertEqual(every.errors, alone.errors)
+        kept = [token for token in alone.tokens(500) if token < 500]
+        for mine in (kb.method(type("Mine", (), {"compress": lambda self, prompt: kb.Kept(kept)})),
+                     kb.method(type("Layered", (), {
+                         "compress_layer": lambda self, prompts: [kb.Kept(kept) for _ in prompts]}))):
+            own = kb.replay(self.layer, mine(), head=1, tokens=600, prompt=500, rows={"every": 3}, then=quest)
+            self.assertEqual((own.errors, own.memory["bytes"], own.tokens(599).tolist()),
+                             (both.errors, both.memory["bytes"], both.tokens(599).tolist()))
+        for rows, words in (({"end": [505] * len(kept)}, "adds or drops tokens after the prompt"),
+                            ({"begin": [505] * len(kept)}, "adds or drops tokens after the prompt"),
+                            ({"head": [0] * len(kept)}, "tokens of weight 1 for all query heads")):
+            later = kb.method(type("Later", (), {"compress": lambda self, prompt, rows=rows: kb.Kept(kept, **rows)}))
+            with self.assertRaisesRegex(kb.Error, words):
+                kb.replay(self.layer, later(), head=1, tokens=600, prompt=500, then=quest)
         for then, words in (({"algorithm": "h2o"}, "then/algorithm: must be a method"),
                             ({**quest, "params": {}}, "then/params/budget: this key is missing"),
                             ("quest", "then: must be an object")):

@@ -43,23 +43,30 @@ Index KeptRowsReplay::arrival(const KeptRow& row) const {
   return kept_.reads_future ? std::max<Index>(row.begin, row.token) : row.begin;
 }
 
+void KeptRowsReplay::finish_prompt() { follow(prompt_); }
+
 void KeptRowsReplay::extend(Index first, Index last) {
   for (Index i = std::max(first, prompt_); i < last; ++i) {
-    leave_window(i);
-    for (; ended_ < by_end_.size(); ++ended_) {
-      const std::int32_t r = by_end_[ended_];
-      if (kept_.rows[r].end > i) break;
-      remove(r);
-    }
-    for (; arrived_ < by_arrival_.size(); ++arrived_) {
-      const std::int32_t r = by_arrival_[arrived_];
-      if (arrival(kept_.rows[r]) > i) break;
-      add(r, i);
-    }
+    follow(i);
     if (kept_.appends) appended_.push_back(place(SketchRow::exact(i)));
     if (!kept_.further_numbers.empty()) {
       sketch_.bookkeeping = kept_.further_numbers[i - prompt_];
     }
+  }
+}
+
+// Removes and adds rows up to decode row `now`.
+void KeptRowsReplay::follow(Index now) {
+  leave_window(now);
+  for (; ended_ < by_end_.size(); ++ended_) {
+    const std::int32_t r = by_end_[ended_];
+    if (kept_.rows[r].end > now) break;
+    remove(r);
+  }
+  for (; arrived_ < by_arrival_.size(); ++arrived_) {
+    const std::int32_t r = by_arrival_[arrived_];
+    if (arrival(kept_.rows[r]) > now) break;
+    add(r, now);
   }
 }
 

@@ -17,12 +17,15 @@ class KeptRowsReplay : public Algorithm {
   KeptRowsReplay(KeptRows rows, const StreamShape& shape, Index prompt);
 
   void extend(Index first, Index last) override;
+  // Rows that are there from P on are there when the prompt ends.
+  void finish_prompt() override;
 
  private:
   // Rows by when something happens to them, ascending.
   using Order = std::vector<std::int32_t>;
 
   Index arrival(const KeptRow& row) const;
+  void follow(Index now);
   void add(std::int32_t r, Index now);
   void remove(std::int32_t r);
   Index place(const SketchRow& row);
