@@ -36,6 +36,7 @@ with packages("import_arrays.py"):
         LayerShape,
         LayerWriter,
         equal_ends,
+        fitting_scale,
         is_of_second_format,
         layer_differences,
     )
@@ -543,12 +544,12 @@ def refuse_difference(place: str, found: Difference, tolerance: float, layer: h5
         f"{found.relative:.2g} from out (--tolerance {tolerance:g}), beyond the rounding of its "
         "elements"
     )
-    if found.is_of_scale and found.explained > 0.5 and found.scale_factor:
-        is_one = abs(found.scale_factor * layer.attrs["scale"] - 1) < 0.1
+    scale = fitting_scale(layer, found)
+    if scale is not None:
+        is_one = abs(scale - 1) < 0.01
         raise Fault(
-            f"{message}; check the scale: about {found.scale_factor:.3g} times --scale explains "
-            f"most of it{', --scale 1 where q is scaled already' if is_one else ''}; also "
-            "--sliding-window, --logit-softcap, --order and the order of heads"
+            f"{message}; check the scale: out fits --scale {scale:.4g}"
+            f"{', as q is scaled already' if is_one else ''}"
         )
     if found.relative < 4 * found.half:
         raise Fault(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -211,8 +212,30 @@ def kv_group(layer: h5py.Group) -> h5py.Group:
     return layer if number is None else layer.parent[str(int(number))]
 
 
-def layer_difference(layer: h5py.Group) -> Difference:
-    """Between `out` and what q, k, v give; one head in memory."""
+@dataclass(frozen=True)
+class Answers:
+    """One query head, and the last rows of its `out`."""
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    terms: Terms
+    sink: float
+    slope: float
+    out: np.ndarray
+
+    def exact(self, scale: float) -> np.ndarray:
+        terms = replace(self.terms, scale=scale)
+        return exact_rows(self.q, self.k, self.v, terms, self.sink, self.slope)
+
+    def scale_step(self, z: np.ndarray, scale: float) -> np.ndarray:
+        """The change of `z`, which has this scale, by the scale's logarithm."""
+        step = SCALE_TOLERANCE / 2
+        return (self.exact(scale * (1 + step)) - z) / step
+
+
+def answers_of(layer: h5py.Group) -> Iterator[Answers]:
+    """Of each query head in turn; one KV head in memory."""
     out, held = layer["out"], kv_group(layer)
     rows = min(out.shape[1], layer["q"].shape[1])
     group = out.shape[0] // held["k"].shape[0]
@@ -226,38 +249,48 @@ def layer_difference(layer: h5py.Group) -> Difference:
     heads = out.shape[0]
     sinks = layer["sinks"][()] if "sinks" in layer else np.full(heads, -np.inf)
     slopes = layer["alibi_slopes"][()] if "alibi_slopes" in layer else np.zeros(heads)
-    outputs = decode(out[:, -rows:], element_type(out))
-    rounded = narrow_types(outputs)  # also of numbers that were widened before they were stored
-    stored = element_type(out)
-    if PRECISION[stored] > PRECISION["float16"]:  # most of bfloat16's numbers are float16's, too
-        stored = min(rounded, key=PRECISION.__getitem__, default=stored)
-    narrow = {"float16", "bfloat16"}  # types of 16 bits that q, k and v have
-    most, single, along, across, square, elements = 0.0, TOLERANCE, 0.0, 0.0, 0.0, 0
     for h in range(held["k"].shape[0]):
         k = decode(held["k"][h], element_type(held["k"]))
         if "value_in_key" in held.attrs:
             v = k[:, : held.attrs["value_in_key"]]
         else:
             v = decode(held["v"][h], element_type(held["v"]))
-        for each in (k, v) if narrow else ():
-            narrow &= narrow_types(each)
         for head in range(h * group, (h + 1) * group):
             q = decode(layer["q"][head, -rows:], element_type(layer["q"]))
-            narrow &= narrow_types(q) if narrow else set()
-            more = (float(sinks[head]), float(slopes[head]))
-            z = exact_rows(q, k, v, terms, *more)
-            output = outputs[head]
-            apart = relative_difference(z, output, stored)
-            most = max(most, apart)
-            if apart > TOLERANCE:  # rounded logits or a change of the scale may explain a part
-                single = max(single, allowed_difference(q, k, terms, more[1]))
-                step = SCALE_TOLERANCE / 2
-                moved = replace(terms, scale=terms.scale * (1 + step))
-                slope = (exact_rows(q, k, v, moved, *more) - z) / step
-                along += float(np.sum((output - z) * slope))
-                across += float(np.sum(slope * slope))
-                square += float(np.sum((output - z) ** 2))
-                elements += z.size
+            answer = decode(out[head, -rows:], element_type(out))
+            yield Answers(q, k, v, terms, float(sinks[head]), float(slopes[head]), answer)
+
+
+def type_of_out(layer: h5py.Group) -> str:
+    """The element type of `out` before it was widened, if it was."""
+    stored = element_type(layer["out"])
+    if PRECISION[stored] <= PRECISION["float16"]:
+        return stored
+    narrow = narrow_types(decode(layer["out"][()], stored))
+    # Most of bfloat16's numbers are float16's, too.
+    return min(narrow, key=PRECISION.__getitem__, default=stored)
+
+
+def layer_difference(layer: h5py.Group) -> Difference:
+    """Between `out` and what q, k, v give; one head in memory."""
+    stored = type_of_out(layer)
+    narrow = {"float16", "bfloat16"}  # types of 16 bits that q, k and v have
+    most, single, along, across, square, elements = 0.0, TOLERANCE, 0.0, 0.0, 0.0, 0
+    k = None
+    for each in answers_of(layer):
+        for tensor in (each.q,) if each.k is k else (each.k, each.v, each.q):
+            narrow &= narrow_types(tensor) if narrow else set()
+        k = each.k
+        z = each.exact(each.terms.scale)
+        apart = relative_difference(z, each.out, stored)
+        most = max(most, apart)
+        if apart > TOLERANCE:  # rounded logits or a change of the scale may explain a part
+            single = max(single, allowed_difference(each.q, each.k, each.terms, each.slope))
+            slope = each.scale_step(z, each.terms.scale)
+            along += float(np.sum((each.out - z) * slope))
+            across += float(np.sum(slope * slope))
+            square += float(np.sum((each.out - z) ** 2))
+            elements += z.size
     return Difference(
         most,
         single,
@@ -266,6 +299,27 @@ def layer_difference(layer: h5py.Group) -> Difference:
         along**2 / (across * square) if across > 0 else 0.0,
         elements,
     )
+
+
+def fitting_scale(layer: h5py.Group, found: Difference) -> float | None:
+    """A scale with which the first query head agrees with its `out`, if some steps of Gauss and
+    Newton lead to one."""
+    head = next(answers_of(layer))
+    scale = head.terms.scale
+    for _ in range(12):
+        z = head.exact(scale)
+        slope = head.scale_step(z, scale)
+        across = float(np.sum(slope * slope))
+        if across == 0:
+            return None
+        ratio = 1 + float(np.sum((head.out - z) * slope)) / across
+        if abs(ratio - 1) < 1e-3:
+            allowed = max(found.single, found.half)
+            return (
+                scale if relative_difference(z, head.out, type_of_out(layer)) <= allowed else None
+            )
+        scale *= min(max(ratio, 0.5), 2.0)
+    return None
 
 
 def layer_differences(path: Path) -> dict[str, Difference]:

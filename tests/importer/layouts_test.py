@@ -411,9 +411,10 @@ class Misread(Layouts):
     def test_queries_that_were_scaled_are_told(self):
         given = proved(arrays())
         said = self.refusal({**given, "q": given["q"] / 4})
-        self.assertIn("--scale 1 where q is scaled already", said)
+        self.assertIn("out fits --scale 1, as q is scaled already", said)
         self.dump({**given, "q": given["q"] / 4}, scale="1").close()
-        self.assertNotIn("--scale 1 where", self.refusal(given, scale="0.3"))
+        for wrong in ("0.3", "1", "2", "0.05"):  # the scale is 0.25
+            self.assertIn("out fits --scale 0.25", self.refusal(given, scale=wrong), wrong)
 
     def test_what_is_guessed_and_what_is_written_is_said(self):
         _, said = self.call(self.npz(**proved(arrays())))

@@ -96,6 +96,18 @@ class Forms(unittest.TestCase):
         for bits in (bfloat16_bits(q).view(np.int16), q.astype(np.uint8)):
             self.refused(f"q: has elements of {bits.dtype}", ((Tensor(bits), k, v), {}))
 
+    def test_layers_after_the_end_are_refused(self):
+        tensors = arrays()
+        with kb.Recorder(SWEEP, out=self.folder / "closed", layers=2, quiet=True) as recorder:
+            recorder.layer("text", 0, *tensors, scale=SCALE)
+        with self.assertRaisesRegex(kb.Error, "sequence text, layer 1: the recorder is closed; give all layers"):
+            recorder.layer("text", 1, *tensors, scale=SCALE)
+        self.assertEqual(len(recorder.results.cells), 2)
+
+    def test_another_scale_is_named(self):
+        for wrong in (1.0, 0.5, 0.06):
+            self.refused("out fits scale=0.25$", (arrays(), {"scale": wrong, "out": attention(*arrays())}))
+
     def test_numbers_of_any_type(self):
         found = self.recorded((arrays(), {"scale": np.array([SCALE]), "sliding_window": 8.0,
                                           "layer": np.int64(0), "causal": np.bool_(True)}))
@@ -188,7 +200,7 @@ class Forms(unittest.TestCase):
         out = attention(*arrays())
         for given in (out.astype(np.float16), bfloat16_bits(out).view("V2")):
             self.recorded((arrays(), {"out": given}))
-        self.refused(r"0\.9\d* times", (arrays(), {"out": out.astype(np.float16), "scale": 0.2625}))
+        self.refused(r"out fits scale=0\.2[45]", (arrays(), {"out": out.astype(np.float16), "scale": 0.2625}))
         self.refused(r"expected \(4, rows, 16\)", (arrays(), {"out": out.transpose(1, 0, 2)}))
 
     def test_likely_mistakes_are_told(self):

@@ -42,6 +42,7 @@ with exporter(_OF):
         common_type,
         element_type,
         encode,
+        fitting_scale,
         layer_difference,
     )
 
@@ -189,6 +190,7 @@ class Recorder:
         self._writers: dict[tuple[str, int], tuple[LayerWriter, dict[str, Any], int]] = {}
         self._refused: set[tuple[str, int]] = set()  # layers whose last call ended in an error
         self._results: Results | None = None
+        self._closed = False
 
     def sequence(
         self,
@@ -248,6 +250,11 @@ class Recorder:
                     raise Error(f"{_OF}: {place}: {name}: is missing")
                 return found
 
+            if self._closed:
+                raise Error(
+                    f"{_OF}: {place}: the recorder is closed; give all layers before close(), or "
+                    "inside the with block"
+                )
             layer = said("layer", int(layer) if str(layer).isdigit() else layer)
             if sequence not in self._sequences:
                 self.sequence(sequence)
@@ -345,11 +352,15 @@ class Recorder:
         writer.finish(Terms(*(facts[name] for name in terms)), facts["rope"])
         apart = layer_difference(writer.group) if answers is not None else None
         if apart is not None and not apart.agrees(1e-4):
-            explained = apart.is_of_scale and apart.explained > 0.5
-            factor = f" ({apart.scale_factor:.3g} times it fits best)" if explained else ""
+            scale = fitting_scale(writer.group, apart)
+            check = (
+                "check scale, window and the order of heads"
+                if scale is None
+                else f"out fits scale={scale:.4g}"
+            )
             raise Error(
                 f"{_OF}: {place}: attention with these q, k, v differs by {apart.relative:.2g} "
-                f"from out; check scale{factor}, window and the order of heads"
+                f"from out; {check}"
             )
         return True
 
@@ -426,6 +437,7 @@ class Recorder:
                     f"{_OF}: sequence {sequence}: layer {layer} was refused, and not given again; "
                     "give it right, or repeat the pass without it"
                 )
+            self._closed = True
             self._results = self._dump.finish()
         return self._results
 
@@ -442,4 +454,5 @@ class Recorder:
             if kind is None:
                 self.close()
         finally:
+            self._closed = True
             self._dump.close()
