@@ -71,7 +71,7 @@ std::unique_ptr<Algorithm> replayed(const PythonMethod& method, KeptRows rows,
   if (const auto why = misfit(head_of(rows, shape), shape, context.prompt)) {
     throw CellError(method.id + ": " + *why);
   }
-  return std::make_unique<KeptRowsReplay>(std::move(rows), shape, context.prompt);
+  return std::make_unique<KeptRowsReplay>(std::move(rows), context.stream, context.prompt);
 }
 
 // Rows that a method of whole layers keeps of one layer.

@@ -1,6 +1,7 @@
 // given: the rows of a cache, from when to when they are kept, and what they count for.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -118,6 +119,27 @@ TEST_CASE("memory: what the rows store, or what the method says they do") {
   kept.bytes = 100;
   CHECK(memory().declared);
   CHECK(memory().bytes == 100 + 2 * (2 * 4 + 2 * 6));
+}
+
+TEST_CASE("memory: a row that repeats its token's vectors is one vector where values lie in keys") {
+  const auto owned = make_stream({.tokens = 10, .d = 4, .dv = 3, .value_in_key = true});
+  const Stream& stream = owned->stream;
+  KeptRows kept;
+  kept.rows = {row_of(0, 8), row_of(1, 8), row_of(-1, 8)};
+  for (const KeptRow& row : kept.rows) {
+    const double* key = stream.keys.row(std::max(row.token, 0));
+    kept.keys.insert(kept.keys.end(), key, key + 4);
+    kept.values.insert(kept.values.end(), key, key + 3);
+  }
+  kept.values[3] += 1.0;  // of token 1
+  const auto memory = replay_one(stream, 8, algorithm_named("given"), of_rows(kept)).memory;
+  // Three keys and two values besides, and the keys of two appended tokens.
+  CHECK(memory.bytes == 2 * (3 * 4 + 2 * 3 + 2 * 4));
+  kept.keys.clear();
+  kept.rows.pop_back();
+  kept.values.resize(2 * 3);
+  const auto of_values = replay_one(stream, 8, algorithm_named("given"), of_rows(kept)).memory;
+  CHECK(of_values.bytes == 2 * (2 * 4 + 1 * 3 + 2 * 4));
 }
 
 TEST_CASE("a cache of another stream does not fit, or has nothing of it") {

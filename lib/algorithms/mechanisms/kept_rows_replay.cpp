@@ -25,8 +25,8 @@ std::vector<std::vector<double>> vectors(const std::vector<double>& all, Index l
 
 }  // namespace
 
-KeptRowsReplay::KeptRowsReplay(KeptRows rows, const StreamShape& shape, Index prompt)
-    : shape_(shape),
+KeptRowsReplay::KeptRowsReplay(KeptRows rows, const Stream& stream, Index prompt)
+    : stream_(stream),
       prompt_(prompt),
       kept_(std::move(rows)),
       by_arrival_(ordered(kept_.rows, [this](const KeptRow& row) { return arrival(row); })),
@@ -34,8 +34,8 @@ KeptRowsReplay::KeptRowsReplay(KeptRows rows, const StreamShape& shape, Index pr
       by_token_(ordered(kept_.rows, [](const KeptRow& row) { return row.token; })),
       position_of_(kept_.rows.size(), -1),
       first_appended_(prompt_) {
-  sketch_.own_keys = vectors(kept_.keys, shape.d);
-  sketch_.own_values = vectors(kept_.values, shape.dv);
+  sketch_.own_keys = vectors(kept_.keys, stream.shape.d);
+  sketch_.own_values = vectors(kept_.values, stream.shape.dv);
   if (kept_.bytes) sketch_.declared = {*kept_.bytes, {}};
 }
 
@@ -72,7 +72,7 @@ void KeptRowsReplay::follow(Index now) {
 
 // Removes the tokens before the first one that decode row `row` sees.
 void KeptRowsReplay::leave_window(Index row) {
-  const Index first = shape_.first_visible(row);
+  const Index first = stream_.shape.first_visible(row);
   for (; left_ < by_token_.size(); ++left_) {
     const std::int32_t r = by_token_[left_];
     if (kept_.rows[r].token >= first) break;
@@ -83,18 +83,30 @@ void KeptRowsReplay::leave_window(Index row) {
   }
 }
 
+// Whether row number `r` repeats its token's key and value, which are one vector then.
+bool KeptRowsReplay::has_vectors_of_token(std::int32_t r) const {
+  const Index token = kept_.rows[r].token;
+  if (!stream_.shape.value_in_key || token < 0) return false;
+  const auto repeats = [&](const std::vector<std::vector<double>>& own, const ConstMatrix& all) {
+    return own.empty() || std::equal(own[r].begin(), own[r].end(), all.row(token));
+  };
+  return repeats(sketch_.own_keys, stream_.keys) && repeats(sketch_.own_values, stream_.values);
+}
+
 // Adds row number `r` of the kept rows at decode row `now`.
 void KeptRowsReplay::add(std::int32_t r, Index now) {
   const std::size_t at = r;
   const KeptRow& kept = kept_.rows[at];
-  const bool out_of_window = kept.token >= 0 && kept.token < shape_.first_visible(now);
+  const bool out_of_window = kept.token >= 0 && kept.token < stream_.shape.first_visible(now);
   if (kept.end <= now || out_of_window) return;
   SketchRow row;
   row.token = kept.token;
   row.w_num = kept.w_num;
   row.w_den = kept.w_den;
-  row.own_key = kept_.keys.empty() ? -1 : r;
-  row.own_value = kept_.values.empty() ? -1 : r;
+  if (!has_vectors_of_token(r)) {
+    row.own_key = kept_.keys.empty() ? -1 : r;
+    row.own_value = kept_.values.empty() ? -1 : r;
+  }
   row.copies = kept.copies;
   row.head = kept.head;
   row.keeps_key = kept.keeps_key;

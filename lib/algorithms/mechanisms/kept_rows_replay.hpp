@@ -13,8 +13,9 @@ namespace kvbench {
 // that left the sliding window go, as everywhere.
 class KeptRowsReplay : public Algorithm {
  public:
-  // `rows` fits the shape and the prompt (misfit() of core/kept_cache.hpp).
-  KeptRowsReplay(KeptRows rows, const StreamShape& shape, Index prompt);
+  // `rows` fits the stream and the prompt (misfit() of core/kept_cache.hpp). The stream must live
+  // as long.
+  KeptRowsReplay(KeptRows rows, const Stream& stream, Index prompt);
 
   void extend(Index first, Index last) override;
   // Rows that are there from P on are there when the prompt ends.
@@ -25,6 +26,7 @@ class KeptRowsReplay : public Algorithm {
   using Order = std::vector<std::int32_t>;
 
   Index arrival(const KeptRow& row) const;
+  bool has_vectors_of_token(std::int32_t r) const;
   void follow(Index now);
   void add(std::int32_t r, Index now);
   void remove(std::int32_t r);
@@ -32,7 +34,7 @@ class KeptRowsReplay : public Algorithm {
   void clear_place(Index position);
   void leave_window(Index row);
 
-  const StreamShape shape_;
+  const Stream& stream_;
   const Index prompt_;
   KeptRows kept_;
   Order by_arrival_, by_end_, by_token_;

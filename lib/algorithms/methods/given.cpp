@@ -19,7 +19,7 @@ struct Parameters {
 class Given final : public KeptRowsReplay {
  public:
   Given(const KeptCache& cache, const CellContext& context)
-      : KeptRowsReplay(cache.read(context.stream.id), context.stream.shape, context.prompt),
+      : KeptRowsReplay(cache.read(context.stream.id), context.stream, context.prompt),
         method_(cache.method) {}
 
   Derived derived() const override { return {{"method", method_}}; }
