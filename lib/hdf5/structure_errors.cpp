@@ -70,7 +70,7 @@ bool is_group(ErrorList& errors, hid_t parent, const std::string& place, const s
         add(errors, place, "group is missing");
         return false;
       default:
-        add(errors, place, "is not a group");
+        add(errors, place, "is not a group; move it out of its group, or remove it");
         return false;
     }
   } catch (const hdf5::OutsideError& error) {

@@ -172,6 +172,7 @@ std::string in_json(const std::string& text, std::size_t position) {
   if (met == '#') return "; begin a comment with //";
   if (met == '\'') return "; write names and words in double quotes";
   if (begins_as_yaml(text, position - 1)) return "; write a JSON object, not YAML";
+  if (text.compare(position - 1, 2, "Na") == 0 || met == 'I') return "; give a finite number";
   const bool is_python = met == 'T' || met == 'F' || met == 'N';
   return is_python ? "; write true, false and null in lower case" : "";
 }

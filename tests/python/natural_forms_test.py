@@ -221,7 +221,7 @@ class Forms(unittest.TestCase):
                          sliding_window=np.array([40.0]), scale=np.array([0.25]), head=0.0)
         np.testing.assert_array_equal(plain.outputs, made.outputs)
         for name, value in (("sliding_window", 8.5), ("sliding_window", "8"), ("softcap", "5"),
-                            ("scale", np.ones(2)), ("head", "0"), ("threads", -1),
+                            ("scale", np.ones(2)), ("head", "0"), ("threads", -1), ("threads", 100_000),
                             ("causal", "no"), ("sequence", 3), ("n_layers", 0),
                             ("rope", {"inv_freq": np.ones(8)}), ("budget", float("nan"))):
             self.refused("finite" if name == "budget" else name, **{"budget": 16, name: value})

@@ -30,7 +30,12 @@ from kvbench._layer_heads import facts_of, layer_prompts, tensors_of
 from kvbench._listing import algorithms
 from kvbench._method_calls import MethodTable, method_table
 from kvbench._methods import decides_for_layer, is_method, parameters
-from kvbench._run import entry_with_absolute_paths, storage_with_absolute_paths, with_absolute_paths
+from kvbench._run import (
+    MAX_THREADS,
+    entry_with_absolute_paths,
+    storage_with_absolute_paths,
+    with_absolute_paths,
+)
 
 _PLACE = "kvbench.replay"
 
@@ -388,8 +393,8 @@ def replay(
     head = whole(f"{_PLACE}: head", head) or 0
     scale, softcap = factor(f"{_PLACE}: scale", scale), real(f"{_PLACE}: softcap", softcap)
     causal = flag(f"{_PLACE}: causal", causal)
-    if (threads or 0) < 0:
-        raise _core.Error(f"{_PLACE}: threads: must be at least 1, got {threads}")
+    if threads is not None and not 0 <= threads <= MAX_THREADS:
+        raise _core.Error(f"{_PLACE}: threads: must be in [1, {MAX_THREADS}], got {threads}")
     if not isinstance(sequence, (str, type(None))):
         raise _core.Error(f"{_PLACE}: sequence: must be a text, got {sequence!r}")
     rows = _rows(rows)

@@ -21,7 +21,7 @@ from kvbench._method_calls import method_tables
 from kvbench._methods import classes_called
 
 _SHOWN = 3  # reasons in a message
-_MAX_THREADS = 4096
+MAX_THREADS = 4096
 _FLAGS = ("fresh", "add", "anonymous", "retry-failed", "quiet")
 _OPTIONS = {
     **{f"--{name}": name.replace("-", "_") + "=True" for name in _FLAGS},
@@ -134,7 +134,7 @@ def _absolute(given: Any, folder: Folder = "", words: Collection[str] = ()) -> A
         return [_absolute(each, folder, words) for each in given]
     if not isinstance(given, (str, os.PathLike)) or given in words:
         return given
-    return os.path.abspath(os.path.join(folder, given))  # noqa: PTH100, PTH118
+    return os.path.abspath(os.path.join(folder, os.path.expanduser(given)))  # noqa: PTH100, PTH111, PTH118
 
 
 def with_absolute_paths(
@@ -203,7 +203,7 @@ def sweep_with_absolute_paths(sweep: dict[str, Any], folder: Folder = "") -> dic
 
 def results_folder(of: str, out: Folder) -> Path:
     """The folder `out`, which may be missing."""
-    folder = Path(out)
+    folder = Path(out).expanduser()
     there = next((each for each in (folder, *folder.parents) if each.exists()), None)
     if there is not None and not there.is_dir():
         raise _core.Error(f"{of}: out: {there} is a file; give a folder")
@@ -255,8 +255,8 @@ def _refuse(what: str) -> _core.Error:
 def _checked(device: str, threads: int | None, memory_limit: int | None, both: bool) -> None:
     if device not in ("cpu", "cuda", "auto"):
         raise _refuse(f"device: must be cpu, cuda or auto, got {device}")
-    if threads is not None and not 1 <= threads <= _MAX_THREADS:
-        raise _refuse(f"threads: must be in [1, {_MAX_THREADS}], got {threads}")
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        raise _refuse(f"threads: must be in [1, {MAX_THREADS}], got {threads}")
     if memory_limit is not None and memory_limit < 1:
         raise _refuse(f"memory_limit: must be at least 1 byte, got {memory_limit}")
     if both:
