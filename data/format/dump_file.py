@@ -235,7 +235,7 @@ class Answers:
 
 
 def answers_of(layer: h5py.Group) -> Iterator[Answers]:
-    """Of each query head in turn; one KV head in memory."""
+    """Each query head in turn; one KV head in memory."""
     out, held = layer["out"], kv_group(layer)
     rows = min(out.shape[1], layer["q"].shape[1])
     group = out.shape[0] // held["k"].shape[0]

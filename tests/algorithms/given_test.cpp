@@ -131,7 +131,7 @@ TEST_CASE("memory: a row that repeats its token's vectors is one vector where va
     kept.keys.insert(kept.keys.end(), key, key + 4);
     kept.values.insert(kept.values.end(), key, key + 3);
   }
-  kept.values[3] += 1.0;  // of token 1
+  kept.values[3] += 1.0;  // token 1
   const auto memory = replay_one(stream, 8, algorithm_named("given"), of_rows(kept)).memory;
   // Three keys and two values besides, and the keys of two appended tokens.
   CHECK(memory.bytes == 2 * (3 * 4 + 2 * 3 + 2 * 4));

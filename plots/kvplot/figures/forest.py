@@ -95,15 +95,16 @@ def nothing_to_pair(results: Results, against: str, cost: str = "memory") -> str
             f"{results.path}: no finished cell is labelled {against!r}"
             f"{did_you_mean(against, labels)}; labels here are {few(labels)}"
         )
+    others = few([label for label in labels if label != against])
     errors = results.ok.loc[results.ok["label"] == against, HEADLINE]
     if pandas.to_numeric(errors).max() <= ROUNDING:
         return (
             f"{results.path}: {against} has no error above rounding to compare with; name another "
-            f"label with --against: {few([label for label in labels if label != against])}"
+            f"label with --against: {others}"
         )
     return (
         f"{results.path}: no other setting has a {cost} in the range of {against}'s; give "
-        f"{against} more settings, or name another label with --against: {few(labels)}"
+        f"{against} more settings, or name another label with --against: {others}"
     )
 
 
