@@ -14,8 +14,6 @@
 namespace kvbench {
 namespace {
 
-constexpr double kNothing = -std::numeric_limits<double>::infinity();
-
 std::int32_t value_row(const HeldVectors* held, std::int32_t token) {
   if (held == nullptr || held->value_row.empty()) return token;
   return held->value_row[token];

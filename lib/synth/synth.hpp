@@ -2,17 +2,10 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "synth/options.hpp"
 
 namespace kvbench {
-
-struct SynthKind {
-  std::string name;
-  std::string description;  // one line
-};
-const std::vector<SynthKind>& synth_kinds();
 
 // Writes the dump, in place only when complete. Throws one InputError with every option that is out
 // of range (named as on the command line), or if `path` cannot be written.

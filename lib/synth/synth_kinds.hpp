@@ -1,6 +1,7 @@
 // The kinds of synthetic heads.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "core/stream.hpp"
@@ -9,6 +10,12 @@
 #include "synth/writer.hpp"
 
 namespace kvbench {
+
+struct SynthKind {
+  std::string name;
+  std::string description;  // one line
+};
+const std::vector<SynthKind>& synth_kinds();
 
 // One KV head before rounding, row-major.
 struct HeadData {

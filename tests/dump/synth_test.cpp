@@ -10,6 +10,7 @@
 
 #include "dump/dump.hpp"
 #include "dump/small_dump.hpp"
+#include "synth/synth_kinds.hpp"
 
 using namespace kvbench;
 

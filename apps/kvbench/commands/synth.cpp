@@ -9,6 +9,7 @@
 #include "exit_codes.hpp"
 #include "json/file_kind.hpp"
 #include "output/log.hpp"
+#include "synth/synth_kinds.hpp"
 
 namespace kvbench {
 namespace {
