@@ -28,13 +28,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kLastSeed = kSeedRange.maximum;
+constexpr auto kLastSeed = static_cast<std::int64_t>(kSeedRange.maximum);
 constexpr const char* kWanted = "name a sweep file (JSON, configs/README.md)";
 constexpr const char* kPromptRows = "prompt";
 // Bytes of the sweep's text with all of its defaults. Journals have it in their header, whose limit
 // is higher (results/journal_scan.cpp).
 constexpr std::size_t kMaxText = std::size_t{48} << 20;
-constexpr std::int64_t kMaxSeeds = kSeedCountRange.maximum;
+constexpr auto kMaxSeeds = static_cast<std::int64_t>(kSeedCountRange.maximum);
 
 // Reads the file key by key into `config` and, next to it, `config.resolved`.
 class Reader {
