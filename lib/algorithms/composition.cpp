@@ -20,6 +20,7 @@ StreamShape shape_of_kept(const StreamShape& shape, Index prompt, Index kept) {
   out.first_query = kept + std::max<Index>(0, shape.first_query - prompt);
   out.window = out.chunk = 0;
   out.wo_v_l1 = false;
+  out.hidden = 0;
   out.repeat = nullptr;
   return out;
 }

@@ -24,6 +24,7 @@ namespace kvbench {
   ALGORITHM(criticalkv)               \
   ALGORITHM(cake)                     \
   ALGORITHM(lava)                     \
+  ALGORITHM(laprox)                   \
   ALGORITHM(chunkkv)                  \
   ALGORITHM(kvzip)                    \
   ALGORITHM(knorm)                    \
@@ -47,6 +48,7 @@ namespace kvbench {
   ALGORITHM(merge_cosine)             \
   ALGORITHM(kf_merge)                 \
   ALGORITHM(attention_matching)       \
+  ALGORITHM(grkv)                     \
   ALGORITHM(wildcat)                  \
   ALGORITHM(performer)                \
   ALGORITHM(quest)                    \

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/repeat.hpp"
+#include "numerics/aligned.hpp"
 #include "numerics/matrix_view.hpp"
 
 namespace kvbench {
@@ -44,6 +46,7 @@ struct StreamShape {
   int n_layers = 1;                  // layers of the model
   std::shared_ptr<const Rope> rope;  // null if the dump holds no RoPE data
   bool wo_v_l1 = false;              // whether the dump holds Stream::wo_v_l1
+  Index hidden = 0;                  // columns of Stream::output_projection, 0 = not held
   // Pass of Stream::repeat_queries and repeat_keys; null if the dump does not hold them.
   std::shared_ptr<const RepeatPass> repeat;
   bool sinks = false;         // whether there are Stream::sinks
@@ -74,6 +77,8 @@ struct Stream {
   std::vector<ConstMatrix> queries;  // G x [n - first_query, d]
   // G x [n]: 1-norms of what W_O makes of each value for a query head; empty if not held.
   std::vector<const double*> wo_v_l1;
+  // Reads W_O of query head g, [dv, hidden]; empty if not held.
+  std::function<UnfilledDoubles(int g)> output_projection;
   // Queries and keys of the pass in which the model repeats the prompt, part after part; row r of
   // a part is at position prompt + r, and sees the prompt and the part's rows up to itself.
   std::vector<ConstMatrix> repeat_queries;  // G x [repeat->rows(), d]

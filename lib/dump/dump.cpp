@@ -185,6 +185,18 @@ struct Dump::Impl {
     open.queries.back().wo_v_l1 = tensor(sequence, layer.index, "wo_v_l1", 0);
   }
 
+  UnfilledDoubles output_projection(const std::string& sequence, int index, int query_head) const {
+    const LayerInfo& of = layer(sequence, index);
+    const std::string location = fmt::format("{}: {}", info.path, layer_path(sequence, index));
+    if (of.hidden == 0) {
+      throw InputError(location + ": has no wo, the output projection; dump it with the layer");
+    }
+    check_head(location, of, query_head);
+    return elements(location, [&] {
+      return tensor(sequence, index, "wo", 0, "row").read(query_head, 0, of.dv);
+    });
+  }
+
   std::unique_ptr<StreamData> take_spare() const {
     const std::lock_guard<std::mutex> lock(spare_mutex);
     return std::move(spare);
@@ -240,6 +252,12 @@ struct Dump::Impl {
                                              layer.d);
         }
       }
+    }
+    if (stream.shape.hidden > 0) {
+      const int first = kv_head * stream.shape.heads_per_kv;
+      stream.output_projection = [this, sequence, index = layer.index, first](int g) {
+        return output_projection(sequence, index, first + g);
+      };
     }
     if (layer.repeat) {
       data->repeat_keys = tensors.k_repeat->read(kv_head, 0, layer.repeat_rows);
@@ -325,15 +343,7 @@ UnfilledDoubles Dump::read_out(const std::string& sequence, int layer, int query
 }
 
 UnfilledDoubles Dump::read_wo(const std::string& sequence, int layer, int query_head) const {
-  const LayerInfo& info = impl_->layer(sequence, layer);
-  const std::string location = fmt::format("{}: {}", impl_->info.path, layer_path(sequence, layer));
-  if (info.hidden == 0) {
-    throw InputError(location + ": has no wo, the output projection; dump it with the layer");
-  }
-  check_head(location, info, query_head);
-  return impl_->elements(location, [&] {
-    return impl_->tensor(sequence, layer, "wo", 0, "row").read(query_head, 0, info.dv);
-  });
+  return impl_->output_projection(sequence, layer, query_head);
 }
 
 std::vector<double> Dump::read_residual_norms(const std::string& sequence, int layer) const {

@@ -32,6 +32,7 @@ StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tok
   shape.n_layers = dump.n_layers;
   shape.rope = layer.rope;
   shape.wo_v_l1 = layer.wo_v_l1;
+  shape.hidden = layer.readers.empty() ? layer.hidden : 0;
   shape.repeat = layer.repeat;
   shape.chunk = layer.chunk;
   shape.causal = layer.causal;

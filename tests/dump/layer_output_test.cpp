@@ -74,9 +74,14 @@ TEST_CASE("the output projection is read by query head, the residual norms as th
       CHECK(wo[5 * k + c] == static_cast<double>(200 + 10 * k + c));
     }
   }
+  const auto stream = dump.read_stream("text", 3, 1);
+  CHECK(stream->stream.shape.hidden == 5);
+  REQUIRE(stream->stream.shape.heads_per_kv == 2);
+  CHECK(stream->stream.output_projection(0) == wo);
   CHECK(dump.read_residual_norms("text", 3) == std::vector<double>{1, 2, 3, 4, 5, 6, 7});
   const LayerInfo* other = dump.info().sequences.at(0).find_layer(1);
   CHECK(other->hidden == 0);
+  CHECK(!dump.read_stream("text", 1, 0)->stream.output_projection);
   CHECK(dump.read_residual_norms("text", 1).empty());
   CHECK_THROWS_AS(dump.read_wo("text", 1, 0), InputError);
   CHECK_THROWS_AS(dump.read_wo("text", 3, 4), InputError);

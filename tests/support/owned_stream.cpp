@@ -62,6 +62,14 @@ void OwnedStream::connect() {
     stream.queries.emplace_back(q.data(), shape.tokens - shape.first_query, shape.d);
   }
   shape.wo_v_l1 = true;
+  shape.hidden = 3;
+  stream.output_projection = [this](int g) {
+    UnfilledDoubles out;
+    for (Index i = 0; i < stream.shape.dv * stream.shape.hidden; ++i) {
+      out.push_back((1.0 + g) * std::sin(static_cast<double>(7 * i + 5 * g + stream.id.layer)));
+    }
+    return out;
+  };
   wo_v_l1.assign(queries.size(), {});
   stream.wo_v_l1.clear();
   for (std::size_t g = 0; g < wo_v_l1.size(); ++g) {

@@ -356,7 +356,8 @@ def replay(
     key_bias: [d], what the model adds to keys before RoPE turns them; for storages with centre
         "bias".
     wo_v_l1: [G, n], per query head and token the 1-norm of what the head's block of the output
-        projection makes of the value; for criticalkv's norm="wo_l1".
+        projection makes of the value; for norm="wo_l1" of
+        criticalkv, grkv and laprox.
     sequence, layer, head: what random draws are made for, besides the seed; of a Layer, `head` is
         the KV head that is replayed and the others are the dump's.
     n_layers: layers of the model, for methods that give layers different budgets; default

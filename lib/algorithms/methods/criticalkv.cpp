@@ -22,121 +22,41 @@
 // Compared on the shipped dump in double precision by `tests/peers/run.sh`: kvpress, its norm
 // replaced by that of the values, keeps the same tokens with pool avg (2 settings of each press, 9
 // heads) and by other scores (3 settings), errors per row equal to 9 digits.
-#include <algorithm>
-#include <cmath>
-#include <limits>
-
-#include "algorithms/mechanisms/layer_scores.hpp"
-#include "numerics/canonical.hpp"
-#include "system/error.hpp"
+#include "algorithms/mechanisms/two_stages.hpp"
 
 namespace kvbench::methods::criticalkv {
 namespace {
 
-enum class Norm { kWoL1, kValueL1, kValueL2 };
-enum class First { kWhole, kMiddle };
 enum class Heads { kUniform, kAdaptive };
 
-constexpr double kFloor = 0.2;  // floor of CriticalAdaKV
-
-struct Parameters : ScoreParameters {
-  double share = 0.5;
-  double epsilon = 1e-4;
-  Norm norm = Norm::kWoL1;
-  First first = First::kWhole;
+struct Parameters : StagedParameters {
   Heads heads = Heads::kUniform;
-
-  Parameters() {
-    window = 32;
-    value_norm = false;  // it has its own
-  }
 };
 
 bool adaptive(const Parameters& p) { return p.heads == Heads::kAdaptive; }
-
-// nu of a token.
-double value_size(const Parameters& p, const Stream& stream, Index token) {
-  if (p.norm == Norm::kWoL1) {
-    const double mean = combine(GroupRule::kMean, stream.shape.heads_per_kv,
-                                [&](int g) { return stream.wo_v_l1[g][token]; });
-    if (mean >= 0.0) return mean;
-    throw CellError("wo_v_l1 of the dump is negative at token " + std::to_string(token));
-  }
-  const double* v = stream.values.row(token);
-  if (p.norm == Norm::kValueL2) return std::sqrt(canonical_dot(v, v, stream.shape.dv));
-  double sum = 0.0;
-  for (Index k = 0; k < stream.shape.dv; ++k) sum += std::fabs(v[k]);
-  return sum;
-}
-
-// How many of a head's tokens stay, the window's among them, and how many of these by score alone.
-struct Stages {
-  Index budget = 0;
-  Index by_score = 0;
-};
-
-Index part(Index tokens, double share) {
-  return static_cast<Index>(static_cast<double>(tokens) * share);
-}
-
-// `exact`: tokens kept whatever their score.
-Stages stages(const Parameters& p, Index budget, Index safe, Index exact) {
-  Index first = part(budget, p.share);
-  if (p.share > 0.0) first = std::max<Index>(1, first);
-  first -= exact;
-  if (p.first == First::kMiddle) first = part(budget - exact, p.share);
-  return {budget, std::max({Index{0}, first, safe - exact})};
-}
-
-// The two stages over a head's scores; sums over the window's rows count as means.
-std::vector<Index> kept_by_stages(const Parameters& p, const Stream& stream, const Stages& stages,
-                                  const std::vector<double>& sums, PromptRange middle,
-                                  Index exact) {
-  std::vector<Index> kept = best_tokens(sums, middle.first, stages.by_score);
-  const bool are_sums = p.score == TokenScore::kSnapkv && p.reduce == Reduce::kSum;
-  std::vector<double> products(sums.size());
-  for (std::size_t j = 0; j < sums.size(); ++j) {
-    const double score = are_sums ? sums[j] / p.window : sums[j];
-    products[j] = (score + p.epsilon) * value_size(p, stream, middle.first + static_cast<Index>(j));
-  }
-  for (const Index token : kept) {
-    products[token - middle.first] = -std::numeric_limits<double>::infinity();
-  }
-  const auto rest = stages.budget - exact - std::ssize(kept);
-  for (const Index token : best_tokens(products, middle.first, rest)) kept.push_back(token);
-  std::sort(kept.begin(), kept.end());
-  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
-  return kept;
-}
 
 std::unique_ptr<Algorithm> create_criticalkv(const Parameters& p, const CellContext& context) {
   const Index budget = p.budget.of(context.prompt);
   const CompressedPrompt parts = scored_prompt(p, context.stream.shape, context.prompt);
   const PromptRange middle = parts.middle;
-  const Index exact = parts.visible.size() - middle.size();
   Derived derived{{"selected", middle.size()}, {"by_score", middle.size()}};
-  std::vector<Index> kept;
+  StagedChoice choice;
   if (parts.visible.size() > budget) {
-    std::vector<double> sums;
-    Stages two = stages(p, budget, 0, exact);
     if (adaptive(p)) {
       const auto& layer = context.shared.get(LayerScores(p));
-      const HeadScores& own = scores_of(layer, context.stream.id.kv_head);
-      const Index safe = std::max<Index>(1, part(budget, kFloor));
-      const auto counts = counts_of_best(layer, std::ssize(layer) * (budget - exact),
-                                         std::max<Index>(0, safe - exact));
-      two = stages(p, exact + counts[&own - layer.data()], safe, exact);
-      sums = own.scores;
-    } else if (p.score == TokenScore::kSnapkv) {
-      sums = observed_scores(p, context.shared.get(WindowScores(p)), middle);
+      const std::size_t head = &scores_of(layer, context.stream.id.kv_head) - layer.data();
+      choice = choose_in_stages_of_layer(p, context.stream, context.prompt, layer, head);
     } else {
-      sums = context.shared.get(PromptTokenScores(p));
+      const std::vector<double> scores =
+          p.score == TokenScore::kSnapkv
+              ? observed_scores(p, context.shared.get(WindowScores(p)), middle)
+              : context.shared.get(PromptTokenScores(p));
+      choice = choose_in_stages(p, context.stream, context.prompt, scores);
     }
-    kept = kept_by_stages(p, context.stream, two, sums, middle, exact);
-    derived = {{"selected", std::ssize(kept)}, {"by_score", two.by_score}};
+    derived = {{"selected", std::ssize(choice.kept)}, {"by_score", choice.by_score}};
   }
-  return std::make_unique<ChosenOnce>(context, sinks_of(p), p.window, budget, std::move(kept),
-                                      std::move(derived));
+  return std::make_unique<ChosenOnce>(context, sinks_of(p), p.window, budget,
+                                      std::move(choice.kept), std::move(derived));
 }
 
 }  // namespace
@@ -149,24 +69,12 @@ AlgorithmDescription describe() {
   d.derived = ObservationWindow::derived_keys();
   d.derived.push_back({"by_score", "selected tokens that their scores alone keep"});
   d.parameters.add(scored_fields());
-  d.parameters.add(
-      {group_field(&Parameters::group),
-       field(
-           "share", &Parameters::share,
-           "fraction of the budget that scores alone decide; the rest goes by (score + epsilon) nu")
-           .at_most(1),
-       field("epsilon", &Parameters::epsilon, "added to a score before it is multiplied by nu"),
-       field("norm", &Parameters::norm,
-             {{"wo_l1", Norm::kWoL1}, {"value_l1", Norm::kValueL1}, {"value_l2", Norm::kValueL2}},
-             "nu, the size of a token: 1-norm of what the output projection makes of its value, "
-             "mean over the group (wo_v_l1 of the dump), or 1-norm or 2-norm of the value"),
-       field("first", &Parameters::first, {{"whole", First::kWhole}, {"middle", First::kMiddle}},
-             "base of `share`: the whole budget, whose first tokens are the window, or the budget "
-             "without the window"),
-       field("heads", &Parameters::heads,
-             {{"uniform", Heads::kUniform}, {"adaptive", Heads::kAdaptive}},
-             "uniform: every KV head keeps the budget; adaptive: it is shared out over the heads "
-             "of the layer as adakv does")});
+  d.parameters.add({group_field(&Parameters::group)});
+  d.parameters.add(staged_fields());
+  d.parameters.add({field(
+      "heads", &Parameters::heads, {{"uniform", Heads::kUniform}, {"adaptive", Heads::kAdaptive}},
+      "uniform: every KV head keeps the budget; adaptive: it is shared out over the heads "
+      "of the layer as adakv does")});
   d.parameters.add(observation_variant_fields());
   d.parameters.add({score_field()});
   d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
@@ -177,14 +85,7 @@ AlgorithmDescription describe() {
     }
     return invalid_score(p);
   };
-  d.skip_reason = [](const Parameters& p, const StreamShape& shape,
-                     Index prompt) -> std::optional<std::string> {
-    if (p.norm == Norm::kWoL1 && !shape.wo_v_l1) {
-      return "norm: wo_l1 needs the dataset wo_v_l1 of the layer, which the dump does not hold; "
-             "norm: value_l1 needs nothing";
-    }
-    return cannot_score(p, shape, prompt);
-  };
+  d.skip_reason = cannot_stage;
   d.shared_work = [](const Parameters& p, const StreamShape& shape, Index prompt,
                      std::uint32_t seed) {
     if (adaptive(p) || keeps_whole_prompt(p.budget.of(prompt), shape, prompt)) {

@@ -66,6 +66,7 @@ class RepeatedPart {
     shape.first_query = sinks_ + tokens_;
     shape.dv = shape.d;
     shape.wo_v_l1 = false;
+    shape.hidden = 0;
     shape.repeat = nullptr;
     stream_.id = stream.id;
     stream_.sinks = stream.sinks;
