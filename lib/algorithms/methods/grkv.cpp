@@ -446,11 +446,11 @@ class Grkv final : public CompressOnce {
   }
 
   Derived derived() const override {
-    if (head_ == nullptr) return {{"selected", prompt().middle.size()}, {"fitted", Index{0}}};
+    if (head_ == nullptr) return {{"selected", prompt().middle.size()}, {"changed", Index{0}}};
     const auto fitted = std::ranges::count(head_->changes, 1.0);
     return {{"selected", std::ssize(head_->choice.kept)},
             {"by_score", head_->choice.by_score},
-            {"fitted", static_cast<std::int64_t>(layer_->changed > 0 ? fitted : 0)},
+            {"changed", static_cast<std::int64_t>(layer_->changed > 0 ? fitted : 0)},
             {"keys_fitted", layer_->changed == 2},
             {"objective", layer_->objective}};
   }
@@ -502,7 +502,7 @@ AlgorithmDescription describe() {
   d.source = "GRKV (Peng et al.)";
   d.derived = {{"selected", "tokens of the prompt before the window that are kept"},
                {"by_score", "selected tokens that their scores alone keep"},
-               {"fitted", "selected tokens whose values, and keys if `keys_fitted`, are fitted"},
+               {"changed", "selected tokens with fitted values, and fitted keys if `keys_fitted`"},
                {"keys_fitted", "whether the layer keeps fitted keys"},
                {"objective", "what the fit lessens, over the layer, relative to the tokens' own"}};
   d.limits.alibi = "grkv fits keys for queries at the end of the prompt";
