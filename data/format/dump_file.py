@@ -302,22 +302,22 @@ def layer_difference(layer: h5py.Group) -> Difference:
 
 
 def fitting_scale(layer: h5py.Group, found: Difference) -> float | None:
-    """A scale with which the first query head agrees with its `out`, if some steps of Gauss and
-    Newton lead to one."""
+    """Another scale with which the first query head agrees with its `out`, if some steps of Gauss
+    and Newton lead to one."""
     head = next(answers_of(layer))
     scale = head.terms.scale
-    for _ in range(12):
+    allowed = max(found.single, found.half)
+    for _ in range(20):
         z = head.exact(scale)
+        if relative_difference(z, head.out, type_of_out(layer)) <= allowed:
+            return scale if scale != head.terms.scale else None
         slope = head.scale_step(z, scale)
         across = float(np.sum(slope * slope))
         if across == 0:
             return None
         ratio = 1 + float(np.sum((head.out - z) * slope)) / across
-        if abs(ratio - 1) < 1e-3:
-            allowed = max(found.single, found.half)
-            return (
-                scale if relative_difference(z, head.out, type_of_out(layer)) <= allowed else None
-            )
+        if abs(ratio - 1) < 1e-9:
+            return None
         scale *= min(max(ratio, 0.5), 2.0)
     return None
 

@@ -174,8 +174,11 @@ struct NaiveHead {
       }
     }
     const Vectors flat = ridge_solution(derivative, residual, rule.ridge);
-    Vectors step(flat.size() / d);
-    for (std::size_t i = 0; i < flat.size(); ++i) step[i / d].push_back(flat[i][0]);
+    Vectors step;
+    for (const std::vector<Real>& number : flat) {
+      if (step.empty() || step.back().size() == d) step.emplace_back();
+      step.back().push_back(number[0]);
+    }
     return moved(keys, step, rule.key_cap);
   }
 

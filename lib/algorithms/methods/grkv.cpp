@@ -4,19 +4,20 @@
 //
 // Source: GRKV (Peng et al., arXiv 2605.31105) by its released code, pjunjie/GRKV 04a9e397 (grkv/:
 // press.py, queries.py, operators.py, solver.py, config.py); the paper's abstract alone was read.
-//   window_size -> window, kernel_size -> kernel, critical_* -> share, epsilon, grkv_guard ->
-//   guard, query_count -> queries, their total weight 6 -> weight, ridge, relative_cap ->
-//   value_cap, key_relative_cap -> key_cap, max_iterations -> steps rows: the middle one of each of
-//   `rows` equal parts of the prompt
-// Fixed are the window and, of the other kept tokens, the trunc(guard count) of the best scores.
-// With A the attention of the queries to the kept tokens, O their answers over all tokens, w =
-// weight / queries, and K and V keys and values, the fit takes
-//   V1 = V + cut(A^T (A A^T + ridge / w I)^-1 (O - A V), value_cap)
-//   K1 = K + cut(the step of least ridge regression on the answers' derivative by K, key_cap)
-// where cut shortens a step to value_cap or key_cap of the norm of what it changes, by KV head. The
-// second is found by conjugate gradients over all heads of the layer together, `steps` of them or
-// as far as 1e-6. Of (K, V), (K, V1) and (K1, V1) the first of least w |O - answers|^2 + ridge
-// (|K - K'|^2 + |V - V'|^2), over the layer, is kept.
+//   window_size -> window, kernel_size -> kernel, critical_* -> share and epsilon
+//   grkv_guard -> guard, query_count -> queries, their total weight 6 -> weight, ridge
+//   relative_cap -> value_cap, key_relative_cap -> key_cap, max_iterations -> steps
+// The queries are those of the middle row of each of `queries` equal parts of the prompt. Fixed are
+// the window and the trunc(guard count) other kept tokens of the best scores. A is the
+// attention of the queries to the kept tokens, F its columns of the fitted ones, O the answers over
+// all tokens, and w = weight / queries. The fit of keys K and values V takes
+//   V1 = V + cut(F^T (F F^T + ridge / w I)^-1 (O - A V), value_cap)
+//   K1 = K + cut(the same regression with the answers' derivative by K in place of F, key_cap)
+// where cut shortens a step to value_cap or key_cap of the norm of what it changes, by KV head.
+// Conjugate gradients over all heads of the layer find the second, by `steps` steps or to 1e-6. The
+// layer keeps the one of (K, V), (K, V1) and (K1, V1) of the least
+//   w |O - answers|^2 + ridge (|K - K'|^2 + |V - V'|^2)
+// and the first of equal ones.
 // Departures: double precision, where the release fits in single precision and rounds keys and
 // values to bfloat16, shortening steps that leave their bound by that; of equal scores the lower
 // token is kept; a learnt sink takes part in the softmax.
@@ -34,7 +35,7 @@
 namespace kvbench::methods::grkv {
 namespace {
 
-constexpr double kTolerance = 1e-6;  // of the conjugate gradients, as released
+constexpr double kTolerance = 1e-6;  // where conjugate gradients end, as released
 constexpr double kLeastNorm = 1e-30;
 
 struct Parameters : StagedParameters {
@@ -97,7 +98,7 @@ std::vector<Index> source_rows(Index prompt, Index count) {
   return rows;
 }
 
-// What the queries attend to, and their answers.
+// Attention of the queries, and their answers.
 struct Attention {
   Matrix shares;   // [queries, tokens]
   Matrix answers;  // [queries, dv]
@@ -111,13 +112,13 @@ struct Head {
   std::vector<double> changes;  // by kept token: 1 where it is fitted, else 0
   double scale = 1.0;
   std::vector<double> sinks;  // by query head
+  Index rows = 0;             // queries of a query head
   Matrix queries;             // [queries, d], by query head, then row
   Matrix keys, values;        // [tokens, d], [tokens, dv]
   Matrix target;              // [queries, dv]
 
   // Weights of a query's softmax over keys [count, d] and its sink.
   void attend(Index query, ConstMatrix over, std::vector<double>& shares) const {
-    const Index rows = queries.rows / std::ssize(sinks);
     double largest = sinks[query / rows];
     shares.resize(over.rows);
     for (Index s = 0; s < over.rows; ++s) {
@@ -295,12 +296,13 @@ struct LayerFit {
   struct Result {
     std::vector<Head> heads;  // with fitted keys and values
     Index changed = 0;        // 0: neither, 1: values, 2: keys and values
-    double objective = 1.0;   // of what is kept, over that of the tokens' own
+    double objective = 1.0;   // relative to that of the tokens' own keys and values
   };
 
   Result compute(const ModelContext& context) const {
-    const LayerScores::Result scores = LayerScores(p).compute(context);
     Result out;
+    if (context.prompt <= p.budget.of(context.prompt)) return out;  // kept whole
+    const LayerScores::Result scores = LayerScores(p).compute(context);
     context.for_each_stream([&](const Stream& stream) {
       throw_if_stopped();
       out.heads.push_back(head_of(stream, context.prompt, scores, out.heads.size()));
@@ -326,8 +328,7 @@ struct LayerFit {
   void fit(Result& layer) const;
   double objective(const Result& layer, const Matrices& keys, const Matrices& values) const;
   double query_weight(const Result& layer) const {
-    const Head& head = layer.heads.front();
-    return p.weight / static_cast<double>(head.queries.rows / std::ssize(head.sinks));
+    return p.weight / static_cast<double>(layer.heads.front().rows);
   }
 };
 
@@ -357,7 +358,8 @@ Head LayerFit::head_of(const Stream& stream, Index prompt, const LayerScores::Re
     std::copy_n(stream.values.row(head.tokens[s]), shape.dv, head.values.row(s));
   }
   const std::vector<Index> rows = source_rows(prompt, p.queries);
-  head.queries = Matrix(std::ssize(rows) * shape.heads_per_kv, shape.d);
+  head.rows = std::ssize(rows);
+  head.queries = Matrix(head.rows * shape.heads_per_kv, shape.d);
   Turn turn(*shape.rope);
   Index query = 0;
   for (int g = 0; g < shape.heads_per_kv; ++g) {

@@ -2,16 +2,15 @@
 // the output projection makes of its value, ranked over all KV heads and layers. The budget is a
 // mean over them.
 //
-// Source: LaProx (Mai and Kim, arXiv 2605.07234). No code of the authors was found, and of the
-// paper the beginning alone was read; what follows is what three programs of others agree on that
-// name the paper's definitions.
+// Source: LaProx (Mai and Kim, arXiv 2605.07234). The beginning of the paper alone was read, and no
+// code of its authors was found. Three programs of others that cite its definitions agree on
 //   s_hi = |A_h[window, i]|_2 |v_i W_O^h|_2, average pooling over 7 tokens, window 32
 //   s / (sum of the layer's s), then the best L H (budget - window) of all, besides the windows
 // They differ in what a KV head's group of query heads gives. `average: attention`: A is the mean
 // attention of the group, and the second factor the mean over it, as the paper is reported to say.
 // `average: products`: the mean of the products of each query head.
-// Pooled are the sizes of the columns of tokens before the window. Of equal scores those of the
-// lower layer, then head, then token come first; a prompt of at most `budget` tokens is kept whole.
+// Pooling runs over the columns of the tokens before the window. Equal scores rank by layer, then
+// head, then token. A prompt of at most `budget` tokens is kept whole.
 // `norm: wo_l2` needs the output projection `wo` of the dump; the others are ablations.
 #include <algorithm>
 #include <cmath>
@@ -86,7 +85,7 @@ std::vector<std::vector<double>> column_sizes(const Parameters& p, const SharedC
   std::vector<std::vector<double>> sizes(mean ? 1 : heads, std::vector<double>(middle.size(), 0.0));
   for_each_prompt_row(context, middle.last, [&](const LogitBlock& block, std::size_t r) {
     const Index row = block.rows[r];
-    std::vector<double> attention(middle.size(), 0.0);  // of the heads so far
+    std::vector<double> attention(middle.size(), 0.0);  // summed over the heads so far
     for (std::size_t g = 0; g < heads; ++g) {
       const std::size_t place = r * heads + g;
       const double* e = block.exps.data() + static_cast<Index>(place) * block.tokens;
