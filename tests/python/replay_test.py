@@ -19,10 +19,13 @@ from streams import DUMP, PROGRAM, SETTINGS, stream, without
 
 
 def settings():
-    """Those of SETTINGS, and of every other algorithm its required parameters at 64, or 0.5 of a real number."""
+    """Those of SETTINGS, and of every other algorithm its required parameters at 64, or 0.5 of a real number, and
+    sizes of values themselves where they can be those behind W_O, which the dump lacks."""
     listed = {algorithm for algorithm, _ in SETTINGS}
     others = [(each["id"], {parameter["name"]: 0.5 if parameter["type"] == "real" else 64
-                             for parameter in each["parameters"] if parameter["default"] is None})
+                             for parameter in each["parameters"] if parameter["default"] is None} |
+               {parameter["name"]: word for parameter in each["parameters"] for word in parameter.get("words") or ()
+                if word == "value_l2"})
               for each in kb.algorithms() if each["id"] not in listed | {"given", "kvzip"}]
     return (*SETTINGS, *others)
 

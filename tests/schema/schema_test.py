@@ -16,6 +16,13 @@ CONFIGS = SOURCE / "configs"
 BUILT = Path(os.environ["KVBENCH_BUILD"]) / "schema"
 
 
+def sizes_of_values(algorithm):
+    """The parameter by which a method takes sizes of values themselves, not behind W_O."""
+    of = next(each for each in algorithms() if each["id"] == algorithm)
+    return {parameter["name"]: word for parameter in of["parameters"] for word in parameter.get("words") or ()
+            if word == "value_l2"}
+
+
 class Schemas(Folder):
     def assert_valid(self, name, document, what=""):
         found = faults(validator(name), document)
@@ -51,8 +58,8 @@ class Schemas(Folder):
         for entry in entries:
             if entry["algorithm"] == "lagkv" and "budget" not in entry["params"]:
                 entry["params"] = {"semantics": "released"}
-            if entry["algorithm"] == "criticalkv":  # norms of W_O v are in no dump that synth makes
-                entry["params"]["norm"] = "value_l1"
+            # Norms of values behind W_O are in no dump that is made here.
+            entry["params"] |= sizes_of_values(entry["algorithm"])
         self.synth("rope.h5", "--tokens", 64, "--d", 8, kind="rope")
         self.synth("repeated.h5", "--tokens", 64, "--d", 8, "--prompt-tokens", 32, "--repeat", 20,
                    kind="gaussian")
