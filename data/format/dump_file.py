@@ -305,21 +305,21 @@ def fitting_scale(layer: h5py.Group, found: Difference) -> float | None:
     """Another scale with which the first query head agrees with its `out`, if some steps of Gauss
     and Newton lead to one."""
     head = next(answers_of(layer))
-    scale = head.terms.scale
-    allowed = max(found.single, found.half)
+    given = scale = head.terms.scale
     for _ in range(20):
         z = head.exact(scale)
-        if relative_difference(z, head.out, type_of_out(layer)) <= allowed:
-            return scale if scale != head.terms.scale else None
         slope = head.scale_step(z, scale)
         across = float(np.sum(slope * slope))
         if across == 0:
             return None
         ratio = 1 + float(np.sum((head.out - z) * slope)) / across
-        if abs(ratio - 1) < 1e-9:
-            return None
         scale *= min(max(ratio, 0.5), 2.0)
-    return None
+        if abs(ratio - 1) < 1e-6:
+            break
+    off = relative_difference(head.exact(scale), head.out, type_of_out(layer))
+    if abs(scale / given - 1) < 1e-3 or off > max(found.single, found.half):
+        return None
+    return scale
 
 
 def layer_differences(path: Path) -> dict[str, Difference]:
