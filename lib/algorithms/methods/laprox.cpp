@@ -226,8 +226,8 @@ std::optional<std::string> reason_to_skip_laprox(const Parameters& p, const Stre
            "window";
   }
   if (p.norm == Norm::kWoL2 && shape.hidden == 0) {
-    return "norm: wo_l2 needs the output projection wo of a layer whose keys no other layer reads, "
-           "which the dump does not hold; norm: value_l2 needs nothing";
+    return "norm: wo_l2 needs the output projection, which runs read from a dump with wo, of a "
+           "layer whose keys no other layer reads; norm: value_l2 needs nothing";
   }
   if (p.norm == Norm::kWoL1 && !shape.wo_v_l1) {
     return "norm: wo_l1 needs the dataset wo_v_l1 of the layer, which the dump does not hold; "
