@@ -202,7 +202,7 @@ class Refusals(Recorded):
         logits[:, ~np.tri(TOKENS, dtype=bool)] = -np.inf
         weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
         out = (weights / weights.sum(axis=-1, keepdims=True)) @ np.repeat(v, 2, axis=0)
-        self.refused("differs by .* from out; check scale", out=out[:, -16:], scale=2 * SCALE)
+        self.refused(f"differs by .* from out; out fits scale={SCALE}", out=out[:, -16:], scale=2 * SCALE)
         with self.recorder() as recorder:
             recorder.layer("text", 0, q, k, v, scale=SCALE, out=out[:, -16:])
         self.assertEqual(recorder.results.failed, [])
